@@ -24,7 +24,7 @@ help:
 	@echo "make docs        build the site, strictly and offline, into build/site"
 	@echo "make picture     draw the picture of the README again"
 	@echo "make notebooks   run examples/*.ipynb again, and keep their outputs and pictures"
-	@echo "make bench       measure the speed, as ratios within one run, written to benchmarks/results.json and docs/speed.md"
+	@echo "make bench       measure the speed, as ratios within one run, written to benchmarks/results.json and docs/results/speed.md"
 	@echo "make claims      check what papers and tutorials say about such embeddings"
 
 # One stamp an extra: $(VENV)/.demo, $(VENV)/.test

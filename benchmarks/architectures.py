@@ -209,10 +209,10 @@ def compare(name: str, folder: Path, voice: SecondVoice) -> Verdict:
     for own, poolings in POOLINGS.items():
         try:
             encoder = TransformerEncoder(folder, own, device="cpu")
+            pads, length = encoder.stack.pads, encoder.spec.max_length
         except UsageError as error:
             reasons[own] = reason_of(error)
             continue
-        pads, length = encoder._stack.pads, encoder.describe()["max_length"]
         wanted = [voice.embed(sentence, length) for sentence in SENTENCES]
         encoder.save(folder / own)
         saved = TransformerEncoder(folder / own, device="cpu")
@@ -270,11 +270,7 @@ same alone and padded to six, up to a share of the length of a token's vector ({
 Otherwise sentences are run in groups of one length, and a warning says so. If not even equal lengths agree, the model
 is refused. An encoder that runs in groups works in every command but `export`: tools that load an export would pad.
 
-The trial is short. It does not see what a model does at greater lengths only, nor leaks below these shares. BigBird is
-run with full attention at every length, since the trial is short and the model keeps what it chose.
-
-It costs two short passes: 0.1 s of processor time for a model of BERT-base's size, for which loading and the first
-sentence take 0.13 s without it (one core of an AMD EPYC, float32, on a busy machine).
+The trial is short: it does not see what a model does at greater lengths only. It costs two short passes.
 
 ## What was tried
 
@@ -293,6 +289,8 @@ HEADINGS = {
     "not tried": "Not tried",
 }
 """An outcome -> its heading."""
+REFUSED = 4
+"""Names of refused types on the page, for each reason; architectures.json has all."""
 UNTRIED = "No small model of these types could be made. They are tried on loading, as all others are."
 
 
@@ -308,12 +306,17 @@ def page(recorded: Mapping[str, Any]) -> str:
     text = INTRODUCTION.format(**told, tolerances=tolerances, counts=f"| | model types |\n| --- | --- |{counts}")
     for outcome, rows in groups.items():
         text += f"\n## {HEADINGS[outcome]}\n" + (f"\n{UNTRIED}\n" if outcome == "not tried" else "")
+        if outcome == "not tried":
+            continue
         names: dict[str, list[str]] = {}
         for each in rows:
             names.setdefault(general(each.reason) if outcome == "refused" else "", []).append(f"`{each.name}`")
+        for reason in [reason for reason, listed in names.items() if reason and len(listed) == 1]:
+            names.setdefault("other reasons", []).extend(names.pop(reason))
         for reason, listed in sorted(names.items(), key=lambda group: -len(group[1])):
-            said = f"**{reason[0].upper()}{reason[1:]}.** " if reason else ""
-            text += "\n" + fill(f"{said}{', '.join(listed)}", 120, break_on_hyphens=False) + "\n"
+            said = f"**{reason[0].upper()}{reason[1:]}.** {len(listed)}, such as " if reason else ""
+            shown = ", ".join(listed[:REFUSED] if reason else listed)
+            text += "\n" + fill(f"{said}{shown}", 120, break_on_hyphens=False) + "\n"
     return text
 
 

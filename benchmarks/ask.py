@@ -11,7 +11,7 @@ Their gold stands for a person's judgements. Then
                raw; asked pairs choose and judge all together, with correction, random ones in halves
 
 and what was chosen is compared with the best of the systems on all 5,369 pairs: how often is it the same, and how many
-points (Spearman x 100, "all") does the choice cost? Writes ask.json and ask.md.
+points (Spearman x 100, "all") does the choice cost? Writes ask.json.
 """
 
 from argparse import Namespace
@@ -37,7 +37,8 @@ from bertflow.data.pairs import Pairs
 from bertflow.data.sts import load_sts
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.evaluation.systems import SharedPass, pair_cosines
+from bertflow.evaluation.sides import pair_cosines
+from bertflow.evaluation.systems import SharedPass
 from bertflow.text_keys import text_key
 
 CANDIDATES = "whitening,whitening(96),sif+whitening,sif+whitening(96),soft-sif+whitening,soft-sif+whitening(96),abtt(3)"
@@ -105,14 +106,11 @@ def summed(found: Found) -> dict[str, float]:
 
 def page(rows: Sequence[Row]) -> str:
     """By stand-in, and the means."""
-    titles = ["random" if not power else f"power {power}" for power in POWERS]
+    powers = (0, POWER)  # the others are in the JSON
+    titles = ["random", "asked"]
     lines, kinds = [], list[list[Mapping[str, float]]]()
     for row in rows:
-        found = [
-            row[kind][str(power)]
-            for kind, powers in {"choice": POWERS, "verdict": (0, POWER)}.items()
-            for power in powers
-        ]
+        found = [row[kind][str(power)] for kind in ("choice", "verdict") for power in powers]
         kinds.append(found)
         cells = [f"{100 * one['found']:.0f} % ({one['cost']:+.2f}, {one['worst']:+.1f})" for one in found]
         raw, best = (row["scores"][name] for name in (RAW, row["best"]))

@@ -5,9 +5,9 @@
 
 Each part is a row below and gives rows of the table: what was compared, the median ratio of processor time, the same by
 the clock, the target. They are kept as JSON beside this file, by processor, each part with the conditions it ran under,
-and with everything else it found; a run of some leaves the others as they were. The table of docs/speed.md, which has a
-column for each processor, is written anew from what is kept. Some ten minutes on two quiet cores; without --data_dir,
-sentences are docstrings.
+and with everything else it found; a run of some leaves the others as they were. The table of docs/results/speed.md,
+which has a column for each processor, is written anew from what is kept. Some ten minutes on two quiet cores; without
+--data_dir, sentences are docstrings.
 """
 
 import os
@@ -112,7 +112,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data_dir", type=Path, help="folder of the STS data (default: docstrings are encoded)")
     parser.add_argument("--only", type=lambda text: text.split(","), help=f"some of {', '.join(PARTS)}")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="another file leaves docs/speed.md as it is")
+    parser.add_argument(
+        "--output", type=Path, default=RESULTS, help="another file leaves docs/results/speed.md as it is"
+    )
     parser.add_argument("--print", action="store_true", help="run nothing: print what is kept, and write the page")
     options = parser.parse_args()
     chosen = options.only or list(PARTS)

@@ -17,8 +17,9 @@ from sentence_transformers import SentenceTransformer
 
 from bertflow.calibration.closed_forms import Whitening
 from bertflow.correlation import spearman
-from bertflow.encoder.device import DTYPES, TOKEN_BUDGETS
-from bertflow.encoder.foreign import quiet_transformers
+from bertflow.encoder.architecture import quiet_transformers
+from bertflow.encoder.batching import TOKEN_BUDGETS
+from bertflow.encoder.device import DTYPES
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.onednn import FORWARD, cpu_facts
 from bertflow.similarity import SIMILARITIES

@@ -23,13 +23,13 @@ from bertflow.api.advising import fix
 from bertflow.api.training import train
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.flow import FlowCalibrator
-from bertflow.encoder.token_encoder import AbstractTokenEncoder
+from bertflow.encoder.reading import AbstractTokenEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.files import write_text
-from bertflow.training.fitting import FlowFit, fit_flow
+from bertflow.training.batches import ShuffledBatches
+from bertflow.training.flow_fit import FlowFit, fit_flow
 from bertflow.training.module import build_optimizer
 from bertflow.training.recipe import PRESETS, Recipe
-from bertflow.training.rows import ShuffledBatches
 
 ROUNDS = 3
 JOB_ROUNDS = 2
@@ -144,7 +144,7 @@ def fix_alone(model: str, text: str, output: str, options: dict[str, Any]) -> di
 
     # What the statement "import" calls for a module that is not there yet.
     importlib._bootstrap._find_and_load = timed("imports", importlib._bootstrap._find_and_load)  # type: ignore[attr-defined]
-    AbstractTokenEncoder._embedded = timed("encoding", AbstractTokenEncoder._embedded)  # type: ignore[method-assign]
+    AbstractTokenEncoder.vectors = timed("encoding", AbstractTokenEncoder.vectors)  # type: ignore[method-assign]
     begin = time.process_time()
     advice = fix(model, text, output=output, progress=False, **options)
     rest = time.process_time() - begin - sum(spent.values())

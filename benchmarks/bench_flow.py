@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from bertflow.flow.glow import Glow, build_glow
 from bertflow.onednn import FORWARD, INPUT, WEIGHT
-from bertflow.training.optimizer import OPTIMIZERS
+from bertflow.training.module import OPTIMIZERS
 from bertflow.training.recipe import PRESETS, resolve
 
 DIM = 384

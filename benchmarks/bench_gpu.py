@@ -5,9 +5,9 @@
     python benchmarks/bench_gpu.py --device cpu --tiny
 
 Models have random weights, tokenizers are made up from the docstrings of installed packages: no network and no data are
-needed. What is found is kept as JSON beside this file, by device, row by row, and written into docs/speed.md. Some five
-minutes. ``--device cpu --tiny`` runs the same code on models of two small blocks, which shows that it runs and no more:
-it is kept only where --output says.
+needed. What is found is kept as JSON beside this file, by device, row by row, and written into docs/results/speed.md.
+Some five minutes. ``--device cpu --tiny`` runs the same code on models of two small blocks, which shows that it runs
+and no more: it is kept only where --output says.
 """
 
 import argparse
@@ -125,7 +125,7 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--dtypes", type=lambda text: text.split(","), default=["bfloat16"], help=", ".join(PRECISIONS))
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--tiny", action="store_true", help="small models, which show that the benchmark runs")
-    parser.add_argument("--output", type=Path, help="another file leaves docs/speed.md as it is")
+    parser.add_argument("--output", type=Path, help="another file leaves docs/results/speed.md as it is")
     parser.add_argument("--print", action="store_true", help="run nothing: print what is kept, and write the page")
     options = parser.parse_args(given)
     for name, known in [(each, PARTS) for each in options.only] + [(each, PRECISIONS) for each in options.dtypes]:

@@ -16,9 +16,9 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
 from bertflow.data.docstrings import docstring_sentences
+from bertflow.encoder.architecture import quiet_transformers
 from bertflow.encoder.batching import TokenizedText
 from bertflow.encoder.device import PRECISIONS, TF32, tf32_products
-from bertflow.encoder.foreign import quiet_transformers
 from bertflow.encoder.transformer import TransformerEncoder
 
 BERT, XLMR = "BERT-base", "XLM-R-large"

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytorch_lightning as pl
 import torch
-from bench_gpu_material import BERT, SHAPES, TOKENS, Bench, Sizes, random_text
+from bench_gpu_material import BERT, SHAPES, Bench, Sizes, random_text
 from bench_timing import Result, flops
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
@@ -24,7 +24,7 @@ from transformers import AutoTokenizer
 from bertflow.encoder.batching import TokenizedText, tokenize
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.files import write_text
-from bertflow.training.fitting import FlowFit, trainer_options
+from bertflow.training.flow_fit import FlowFit, trainer_options
 from bertflow.training.recipe import PRESETS
 from bertflow.training.trainer import quiet_trainer
 
@@ -39,17 +39,12 @@ def encoding(bench: Bench) -> Iterator[Result]:
     for shape in SHAPES:
         for dtype in bench.dtypes:
             encoder, peak = bench.encoder(shape, dtype), bench.peak(dtype)
-            stack = encoder._stack if bench.on_gpu else encoder._stack.packing(range(*TOKENS), [encoder._stack.depth])
-            ways = {"packed": stack} if stack.packs else {}  # in TF32 it is not; else the log says why
             for longest in bench.sizes.lengths:
-                for way, chosen in {**ways, "padded": replace(stack, packs=False)}.items():
-                    encoder._stack = chosen
-                    share, facts = of_encoder(bench, encoder, longest, peak)
-                    best = max(bench.rates.get((shape, longest), 0.0), facts["tokens/s"])
-                    bench.rates[shape, longest] = best
-                    floor = SHARE if (shape, dtype, way) == (BERT, "bfloat16", "packed") else None
-                    name = f"{shape}, up to {longest} tokens, {dtype}, {way}"
-                    yield Result(name, share, target=floor, unit="%", facts=facts)
+                share, facts = of_encoder(bench, encoder, longest, peak)
+                bench.rates[shape, longest] = max(bench.rates.get((shape, longest), 0.0), facts["tokens/s"])
+                floor = SHARE if (shape, dtype) == (BERT, "bfloat16") else None
+                name = f"{shape}, up to {longest} tokens, {dtype}"
+                yield Result(name, share, target=floor, unit="%", facts=facts)
 
 
 def of_encoder(bench: Bench, encoder: TransformerEncoder, longest: int, peak: float) -> tuple[float, dict[str, Any]]:
@@ -72,9 +67,7 @@ def of_encoder(bench: Bench, encoder: TransformerEncoder, longest: int, peak: fl
 @torch.no_grad()
 def run(encoder: TransformerEncoder, text: TokenizedText) -> None:
     """Embed a text; the embeddings stay on the device."""
-    for _ in encoder.budget.run(
-        text, encoder._folder.pad_id, lambda batch: encoder.embed_batch(batch.to(encoder.device))
-    ):
+    for _ in encoder.budget.run(text, encoder.spec.folder.pad_id, encoder.embed_batch):
         pass
 
 

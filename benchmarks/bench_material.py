@@ -15,8 +15,8 @@ from bertflow.data.docstrings import docstring_sentences
 from bertflow.data.pairs import Pairs, unique_sentences
 from bertflow.data.sts import load_sts
 from bertflow.data.sts_tasks import SUITES
+from bertflow.encoder.architecture import quiet_transformers
 from bertflow.encoder.embedded import embedded_encoder
-from bertflow.encoder.foreign import quiet_transformers
 
 MINILM, BASE = "MiniLM", "BERT-base size"
 WORDS: Mapping[str, int] = {MINILM: 9000, BASE: 1500}

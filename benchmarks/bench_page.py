@@ -1,4 +1,4 @@
-"""The table of docs/speed.md: a row for each figure of results.json, a column for each processor."""
+"""The table of docs/results/speed.md: a row for each figure of results.json, a column for each processor."""
 
 import platform
 import re
@@ -10,7 +10,8 @@ from typing import Any
 from bertflow.files import write_text
 from bertflow.onednn import CPUINFO, cpu_facts
 
-PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
+GUIDE = Path(__file__).parents[1] / "docs" / "speed.md"
+PAGE = GUIDE.parent / "results" / "speed.md"
 BEGIN, END = "<!-- begin: python benchmarks/{} -->\n", "<!-- end -->\n"
 """Between such lines the page is written by a benchmark."""
 FLAGS: Mapping[str, tuple[str, ...]] = {
@@ -44,11 +45,13 @@ def rows_of(parts: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def table(kept: Kept) -> str:
-    """What was kept, as Markdown: ratios of processor time, and whether they met the target."""
+    """What was kept of time, as Markdown: ratios, and whether they met the target; memory is in results.json."""
     columns = {processor: rows_of(parts) for processor, parts in kept.items()}
     names = {name: row for rows in columns.values() for name, row in rows.items()}
     lines = [f"| what | target | {' | '.join(columns)} |", "| --- | ---: |" + " --- |" * len(columns)]
     for name, row in names.items():
+        if "memory" in name:
+            continue
         cells = [cell(rows[name]) if name in rows else "" for rows in columns.values()]
         lines.append(f"| {name} | {target(row)} | {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -18,7 +18,7 @@ from nflows.transforms.permutations import Permutation
 from torch import Tensor, nn
 from transformers import AutoModel, AutoTokenizer
 
-from bertflow.encoder.foreign import quiet_transformers
+from bertflow.encoder.architecture import quiet_transformers
 from bertflow.flow.glow import Glow
 from bertflow.flow.transforms import Chain, Split
 

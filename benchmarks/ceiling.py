@@ -7,7 +7,7 @@ scored sentences without their scores, and the supervised ceiling (``bertflow.st
 the task's own labels, by folds that share no sentence. A share of the gap between raw and the ceiling is shown where
 the ceiling is separably above raw and above every calibrator, by a paired bootstrap; else a dash, with the reason.
 
-Spearman x 100, "all" aggregation. Writes ceiling.json and ceiling.md beside this file.
+Spearman x 100, "all" aggregation. Writes ceiling.json beside this file.
 """
 
 from argparse import Namespace
@@ -21,15 +21,15 @@ from study import Case, Row, Study, table, with_interval
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.spelling import RAW, parse_systems
 from bertflow.data.pairs import Pairs, unique_sentences
-from bertflow.data.sts import expand_tasks, load_sts
+from bertflow.data.sts import StsSource
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.evaluation.evaluating import score_sets
 from bertflow.evaluation.report import Report
-from bertflow.evaluation.rows import Column
+from bertflow.evaluation.score_table import Column
 from bertflow.evaluation.systems import SharedPass
 from bertflow.studies.ceiling import CEILING, ceilings_of, labelled_pairs
-from bertflow.studies.gap import gap_section
+from bertflow.studies.sections import gap_section
 
 CHOSEN = {**STAND_INS, "last": TUNED["last"]}
 LABEL_FREE = "center,standardize,abtt(3),abtt(10),whitening,whitening(128),whitening(64),flow"
@@ -64,19 +64,11 @@ def summary(report: Report) -> dict[str, Any]:
 
 def facts_of(report: Report, column: Column, shares: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
     """One column."""
-    values = {
-        row.system: 100 * row.value
-        for row in report.rows
-        if (row.task, row.aggregation, row.metric, row.subset) == (column.task, column.aggregation, column.metric, "")
-    }
+    values = {row.system: 100 * row.value for row in report.rows if row.place == column.place and not row.subset}
     best = max(shares, key=lambda name: values[name])
     above = {}
     for other in (RAW, best):
-        row = next(
-            row
-            for row in report.compared(CEILING, other)
-            if (row.task, row.aggregation, row.metric) == (column.task, column.aggregation, column.metric)
-        )
+        row = next(row for row in report.compared(CEILING, other) if row.place == column.place)
         above[other] = [round(100 * end, 2) for end in (row.difference, row.ci_low or 0.0, row.ci_high or 0.0)]
     return {
         "values": {name: round(value, 2) for name, value in values.items()},
@@ -87,9 +79,9 @@ def facts_of(report: Report, column: Column, shares: Mapping[str, Mapping[str, s
 
 
 def page(rows: Sequence[Row]) -> str:
-    """Five lines a stand-in, and the reasons."""
+    """Five lines a stand-in; a share where the ceiling is above the best by more than chance (``ceiling.json``)."""
     titles = list(rows[0]["columns"])
-    lines, reasons = [], []
+    lines = []
     for row in rows:
         columns = [row["columns"][title] for title in titles]
         cells = {
@@ -100,13 +92,12 @@ def page(rows: Sequence[Row]) -> str:
             "share closed": [column["shares"][column["best"]] for column in columns],
         }
         lines += [(row["stand-in"], name, *found) for name, found in cells.items()]
-        reasons += [f"* {row['stand-in']}, {reason}" for reason in row["reasons"]]
-    return f"{ABOVE}\n\n{table(('stand-in', '', *titles), lines)}" + "\n".join(reasons) + "\n"
+    return f"{ABOVE}\n\n{table(('stand-in', '', *titles), lines)}"
 
 
 def cases(options: Namespace) -> Iterator[Case]:
     """The stand-ins; those of one model share a pass."""
-    sets = [load_sts(task, options.data_dir / "sts") for task in expand_tasks(options.tasks)]
+    sets = list(StsSource(options.tasks, options.data_dir / "sts"))
     opened = cache(lambda name: SharedPass(TransformerEncoder(folders(options.data_dir)[name], "mean", max_length=128)))
     for name in options.only:
         one = CHOSEN[name]

@@ -9,7 +9,7 @@ Each text is longer than ``max_length``, and one question must find it among the
 
 The encoder is the embedded MiniLM: its last layer, which is tuned, and ``mean(1,2)`` as a raw encoder. On
 ``docstrings`` the raw one is whitened too, fitted on other docstrings: on their sentences, on their prose cut, or in
-chunks. Nothing is chosen here, so every task only reports. Writes chunks.json and chunks.md beside this file.
+chunks. Nothing is chosen here, so every task only reports. Writes chunks.json beside this file.
 """
 
 import gzip
@@ -30,8 +30,8 @@ from bertflow.data.corpus import sentence_spans
 from bertflow.encoder.chunks import POOLS, ChunkedText
 from bertflow.encoder.embedded import embedded_encoder
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.evaluation.figures import mean_figure
 from bertflow.evaluation.significance import difference
+from bertflow.evaluation.ungraded import mean_figure
 from bertflow.progress import at_level
 from bertflow.similarity import unit_rows
 from bertflow.text_keys import text_key

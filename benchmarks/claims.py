@@ -39,7 +39,7 @@ Ledger = dict[str, Any]
 
 def conditions(bench: "Bench") -> dict[str, Any]:
     """Everything that decides the numbers, but the text."""
-    from bertflow.encoder.folders import open_model
+    from bertflow.encoder.locating import open_model
 
     encoders = {name: open_model(folder).weights_hash for name, folder in bench.folders.items()}
     versions = {name: version(name) for name in PACKAGES} | {"python": platform.python_version()}

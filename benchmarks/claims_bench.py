@@ -25,14 +25,14 @@ from bertflow.data.corpus import read_frequencies
 from bertflow.data.pairs import unique_sentences
 from bertflow.data.sts import load_sts
 from bertflow.data.sts_tasks import SUITES
-from bertflow.encoder.static import StaticEncoder
-from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.evaluation.figures import Figure, ScoredTask, right_ranks, suite_figures
-from bertflow.evaluation.significance import generator, pair_weights
+from bertflow.encoder.transformer import StaticEncoder, TransformerEncoder
+from bertflow.evaluation.aggregation import ScoredTask, suite_figures
+from bertflow.evaluation.significance import Figure, generator, pair_weights
+from bertflow.evaluation.ungraded import right_ranks
 from bertflow.geometry.contexts import LayerGeometry, contextuality, read_token_states
 from bertflow.moments import Moments
 from bertflow.similarity import SIMILARITIES
-from bertflow.training.fitting import FittedFlow, fit_flow
+from bertflow.training.flow_fit import FittedFlow, fit_flow
 from bertflow.words.encoder import WordEncoder, read_static_words
 from bertflow.words.panels import StudyResult, run_study
 from bertflow.words.study import load_study
@@ -129,7 +129,7 @@ class Bench:
         return [task.similarities[0] for task in self.material.scored_tasks([z])]
 
     def compare(self, part: str, first: str, second: str, aggregation: str = "all") -> Measured:
-        """Spearman x 100 of one system less that of another, mean of the seven test sets."""
+        """Spearman x 100 of one system minus that of another, mean of the seven test sets."""
         both = zip(self.similarities(part, first), self.similarities(part, second), strict=True)
         tasks = [
             ScoredTask(pairs, "cosine", np.stack(two)) for pairs, two in zip(self.material.sets, both, strict=True)
@@ -137,7 +137,7 @@ class Bench:
         return self.compared(tasks, (first, second), aggregation)
 
     def compared(self, tasks: Sequence[ScoredTask], names: Sequence[str], aggregation: str = "all") -> Measured:
-        """Mean over tasks of Spearman x 100, the first of two systems less the second."""
+        """Mean over tasks of Spearman x 100, the first of two systems minus the second."""
         figure = self._figure(tasks, aggregation)
         return gap(figure, 0, 1, names)
 
@@ -228,7 +228,7 @@ class Sample:
 
 
 def gap(figure: Figure, first: int, second: int, names: Sequence[str]) -> Measured:
-    """Spearman x 100 of one system of a figure less that of another."""
+    """Spearman x 100 of one system of a figure minus that of another."""
     low, high = figure.interval(first, less=second)
     assert low is not None, "resamples have variance"
     assert high is not None, "as low"
@@ -238,7 +238,7 @@ def gap(figure: Figure, first: int, second: int, names: Sequence[str]) -> Measur
 
 
 def chosen_by(judge: Float64, figure: Figure) -> Measured:
-    """Score x 100 of the system that a judge puts first less that of the best one."""
+    """Score x 100 of the system that a judge puts first minus that of the best one."""
     return gap(figure, int(judge.argmax()), int(figure.values.argmax()), ("chosen", "best"))
 
 

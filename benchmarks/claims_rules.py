@@ -27,7 +27,6 @@ class Claim:
 
     Attributes:
         says: The claim in one plain sentence.
-        otherwise: What is so where it does not hold.
         source: Paper and place, or the kind of tutorial.
         measure: The function that calls them, as "module:function"; or two rows of ``claims_systems.SYSTEMS``, as
             "compare:one - other".
@@ -38,12 +37,11 @@ class Claim:
     """
 
     says: str
-    otherwise: str
     source: str
     measure: str
     effect: str
     boundary: float = 0.0
-    by: str = "bertflow.evaluation.figures.suite_figures"
+    by: str = "bertflow.evaluation.aggregation.suite_figures"
     side: Literal["above", "below"] = "above"
 
 
@@ -106,15 +104,6 @@ def verdict(claim: Claim, result: Result) -> str:
         return HOLDS
     # A number without an interval that lies on the boundary is not beyond it.
     return FAILS if high < boundary or low == high else UNTESTED
-
-
-def why(claim: Claim, result: Result) -> str:
-    """The reason of a verdict, in words."""
-    if isinstance(result, Untested):
-        return result.reason
-    if verdict(claim, result) == UNTESTED:
-        return f"{claim.effect}: {spelled(result)}; the interval holds the boundary, {claim.boundary:g}"
-    return f"{claim.effect}: {spelled(result)}; the claim needs {claim.side} {claim.boundary:g}"
 
 
 def spelled(result: Measured) -> str:

@@ -14,9 +14,10 @@ from study import rows_of, same
 
 from bertflow.correlation import spearman
 from bertflow.data.sts_tasks import SUITES, TASKS
+from bertflow.evaluation.aggregation import ScoredTask, suite_figures
 from bertflow.evaluation.edits import LEVELS, edit_distance
-from bertflow.evaluation.figures import Figure, ScoredTask, suite_figures
-from bertflow.training.fitting import fit_flow
+from bertflow.evaluation.significance import Figure
+from bertflow.training.flow_fit import fit_flow
 
 STANDINS = Path(__file__).parent / "standins.json"
 NOT_TUNED = Untested("the claim is about layers that were tuned for sentences, and these were not")
@@ -38,29 +39,29 @@ def _top(part: str) -> int:
 
 
 def mean_against_cls(bench: Bench, part: str) -> Measured:
-    """Mean of a layer less its [CLS]."""
+    """Mean of a layer minus its [CLS]."""
     return bench.compare_poolings(part, f"mean({_top(part)})", f"cls({_top(part)})")
 
 
 def second_to_last(bench: Bench, part: str) -> Result:
-    """Second-to-last layer less the last."""
+    """Second-to-last layer minus the last."""
     return (
         NO_LAST if part == "inner" else bench.compare_poolings(part, f"mean({_top(part) - 1})", f"mean({_top(part)})")
     )
 
 
 def first_last(bench: Bench, part: str) -> Result:
-    """First-last-avg less the last layer."""
+    """First-last-avg minus the last layer."""
     return NO_LAST if part == "inner" else bench.compare_poolings(part, "mean(1,-1)", f"mean({_top(part)})")
 
 
 def static_against_cls(bench: Bench, part: str) -> Measured:
-    """Averaged word embeddings less [CLS]."""
+    """Averaged word embeddings minus [CLS]."""
     return bench.compare_poolings(part, "static", f"cls({_top(part)})")
 
 
 def static_against_mean(bench: Bench, part: str) -> Measured:
-    """Averaged word embeddings less averaged outputs."""
+    """Averaged word embeddings minus averaged outputs."""
     return bench.compare_poolings(part, "static", f"mean({_top(part)})")
 
 
@@ -85,12 +86,12 @@ def target_against_nli_by_subset(bench: Bench, part: str) -> Measured:
 
 
 def tuned_layer_harmed(bench: Bench, part: str) -> Result:
-    """Raw less whitening, on a tuned layer."""
+    """Raw minus whitening, on a tuned layer."""
     return bench.compare(part, "raw", "whitening") if part == "last" else NOT_TUNED
 
 
 def _search(bench: Bench, part: str, first: str, second: str) -> Measured:
-    """hit@1 in percent of one map less that of another."""
+    """hit@1 in percent of one map minus that of another."""
     one, other = (100 * bench.hits(part, form) for form in (first, second))
     numbers = {first: one.mean(), second: other.mean()}
     gap = one - other
@@ -98,12 +99,12 @@ def _search(bench: Bench, part: str, first: str, second: str) -> Measured:
 
 
 def search_reduced(bench: Bench, part: str) -> Measured:
-    """Whitening to all directions less to 128."""
+    """Whitening to all directions minus whitening to 128."""
     return _search(bench, part, "whitening", "whitening(128)")
 
 
 def search_whitened(bench: Bench, part: str) -> Measured:
-    """Whitening less raw."""
+    """Whitening minus raw."""
     return _search(bench, part, "whitening", "raw")
 
 
@@ -113,7 +114,7 @@ def tuned_search(bench: Bench, part: str) -> Result:
 
 
 def lexical_bias(bench: Bench, part: str) -> Measured:
-    """Spearman of similarity and edit distance in words, flow less raw."""
+    """Spearman of similarity and edit distance in words, flow minus raw."""
     at, pairs = next((at, one) for at, one in enumerate(bench.material.sets) if one.task == "stsb")
     cut = LEVELS["words"]
     sides = zip(pairs.first, pairs.second, strict=True)
@@ -135,7 +136,7 @@ def likelihood_ranks(bench: Bench, part: str) -> Measured:
 
 
 def likelihood_chooses(bench: Bench, part: str) -> Measured:
-    """STS score of the likeliest flow less that of the best."""
+    """STS score of the likeliest flow minus that of the best."""
     return chosen_by(*_flows(bench, part))
 
 
@@ -150,7 +151,7 @@ def _flows(bench: Bench, part: str) -> tuple[Float64, Figure]:
 
 
 def _published(part: str, setting: str) -> Result:
-    """The default flow less the best closed form that was chosen on tuning data, from ``standins.json``."""
+    """The default flow minus the best closed form that was chosen on tuning data, from ``standins.json``."""
     case = {"stand-in": PARTS[part].name, "setting": setting}
     row = next(row for row in rows_of(STANDINS) if same(row, case))
     if row["did"]["similarity"] == "left alone":

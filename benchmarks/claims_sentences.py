@@ -12,9 +12,10 @@ from claims_systems import FORMS, PARTS
 from closed_forms import applied
 from numpy.typing import NDArray
 
-from bertflow.evaluation.figures import Figure
-from bertflow.geometry.cloud import Cloud, hub_skewness, iso_score, mean_cosine, nearest
+from bertflow.evaluation.significance import Figure
+from bertflow.geometry.cloud import Cloud, nearest
 from bertflow.geometry.frequency import explained_by, fifths, log_frequencies, plane
+from bertflow.geometry.measures import hub_skewness, iso_score, mean_cosine
 from bertflow.moments import Moments
 
 LOOKED_AT, ALL_PAIRS = 3_000, 1_500
@@ -82,7 +83,7 @@ def outliers(bench: Bench, part: str) -> Measured:
 
 
 def hubs(bench: Bench, part: str) -> Measured:
-    """Hub skewness of raw less that of whitened embeddings."""
+    """Hub skewness of raw minus that of whitened embeddings."""
     clouds = {form: looked_at(bench, part, form)[1] for form in ("raw", "whitening")}
     counts = {form: cloud.occurrences for form, cloud in clouds.items()}
 
@@ -103,7 +104,7 @@ def _skewness(counts: NDArray[np.int64], weights: Float64) -> Float64:
 
 
 def spread_on_sphere(bench: Bench, part: str) -> Measured:
-    """Uniformity of whitened less that of raw embeddings."""
+    """Uniformity of whitened minus that of raw embeddings."""
     clouds = {form: looked_at(bench, part, form, ALL_PAIRS)[1] for form in ("raw", "whitening")}
     kernels = {form: np.exp(4 * cloud.sample @ cloud.sample.T - 4) for form, cloud in clouds.items()}
 
@@ -118,7 +119,7 @@ def spread_on_sphere(bench: Bench, part: str) -> Measured:
 
 
 def paraphrases_apart(bench: Bench, part: str) -> Measured:
-    """Alignment of whitened less that of raw embeddings, on paraphrases of STS-B."""
+    """Alignment of whitened minus that of raw embeddings, on paraphrases of STS-B."""
     at, pairs = next((at, one) for at, one in enumerate(bench.material.sets) if one.task == "stsb")
     alike = pairs.target >= PARAPHRASE
     # Of unit rows |u - v|^2 = 2 - 2 cos.
@@ -129,7 +130,7 @@ def paraphrases_apart(bench: Bench, part: str) -> Measured:
 
 
 def rare_sentences_sparser(bench: Bench, part: str) -> Measured:
-    """Distance to the nearest, of sentences of rare words less of frequent ones, over the mean of all."""
+    """Distance to the nearest, of sentences of rare words minus of frequent ones, over the mean of all."""
     rows, cloud = looked_at(bench, part)
     found = bench.material.sentences
     groups = fifths(log_frequencies([found[row] for row in rows], bench.counts))
@@ -161,7 +162,7 @@ def isotropy_ranks(bench: Bench, part: str) -> Measured:
 
 
 def isotropy_chooses(bench: Bench, part: str) -> Measured:
-    """STS score of the most isotropic system less that of the best."""
+    """STS score of the most isotropic system minus that of the best."""
     return chosen_by(*_isotropic_systems(bench, part))
 
 

@@ -11,15 +11,10 @@ from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from bertflow.geometry.cloud import nearest
-from bertflow.geometry.contexts import (
-    DotProductParts,
-    LayerGeometry,
-    MaskedWords,
-    dot_product_parts,
-    read_masked_words,
-)
+from bertflow.geometry.contexts import LayerGeometry
 from bertflow.geometry.frequency import LOOKED_AT, RANKS
-from bertflow.training.rows import seeded_order
+from bertflow.geometry.masked import DotProductParts, MaskedWords, dot_product_parts, read_masked_words
+from bertflow.training.batches import seeded_order
 from bertflow.words.study import STATIC
 
 NEIGHBORS = 5
@@ -62,7 +57,7 @@ def _smallest_step(bench: Bench, bins: Mapping[str, Float64]) -> Measured:
 
 
 def frequent_words_nearer(bench: Bench, part: str) -> Result:
-    """Mean length of all other words less that of the most frequent."""
+    """Mean length of all other words minus that of the most frequent."""
     if part == "last":
         return BELOW_ALL
     frequent, *others = _lengths(bench, part).values()
@@ -88,7 +83,7 @@ def rarer_words_larger_products(bench: Bench, part: str) -> Result:
 
 
 def _over_groups(bench: Bench, part: str, what: str, less: str | None = None) -> Float64:
-    """A measure of the subject's layers in each group (groups, layers), less its baseline."""
+    """A measure of the subject's layers in each group (groups, layers), minus its baseline."""
     layers = PARTS[part].layers
 
     def value(layer: LayerGeometry) -> float:
@@ -116,13 +111,13 @@ def cone_narrows(bench: Bench, part: str) -> Measured:
 
 
 def self_similarity_falls(bench: Bench, part: str) -> Measured:
-    """Self-similarity over its baseline, first layer less last."""
+    """Self-similarity over its baseline, first layer minus last."""
     found = _over_groups(bench, part, "self_similarity", "baseline")
     return _of_groups(found[:, 0] - found[:, -1], _by_layer(part, found))
 
 
 def sentences_draw_together(bench: Bench, part: str) -> Measured:
-    """Intra-sentence similarity over the baseline, last layer less first."""
+    """Intra-sentence similarity over the baseline, last layer minus first."""
     found = _over_groups(bench, part, "intra_sentence", "baseline")
     return _of_groups(found[:, -1] - found[:, 0], _by_layer(part, found))
 
@@ -174,12 +169,12 @@ def _band_against(bench: Bench, part: str, context: str) -> Measured:
 
 
 def band_against_static(bench: Bench, part: str) -> Measured:
-    """Cosine of king and queen in the band context less that of their static vectors."""
+    """Cosine of king and queen in the band context minus that of their static vectors."""
     return _band_against(bench, part, STATIC)
 
 
 def band_against_court(bench: Bench, part: str) -> Measured:
-    """Cosine of king and queen in the band context less that at the court."""
+    """Cosine of king and queen in the band context minus that at the court."""
     return _band_against(bench, part, "court")
 
 
@@ -195,7 +190,7 @@ def _banks(bench: Bench, part: str, study: str, context: str) -> Measured:
 
 
 def banks_in_one_sentence(bench: Bench, part: str) -> Measured:
-    """Bank robber with bank vault less with river bank."""
+    """Bank robber with bank vault minus bank robber with river bank."""
     return _banks(bench, part, "bank", "one sentence")
 
 

@@ -55,7 +55,7 @@ def of_help(command: str) -> int:
 def modules() -> Iterator[tuple[str, Mapping[str, int]]]:
     """What ``import bertflow`` and the help of each command load, each command in a process of its own."""
     import bertflow
-    from bertflow.cli import COMMANDS
+    from bertflow.cli.commands import COMMANDS
 
     assert bertflow.__version__
     yield "import bertflow", {"modules": loaded()}
@@ -73,11 +73,11 @@ def operators() -> Iterator[tuple[str, Mapping[str, int]]]:
     from bench_timing import Operators
     from torch.nn.utils import clip_grad_norm_
 
-    from bertflow.data.plain import PLAIN
+    from bertflow.data.docstrings import PLAIN
     from bertflow.encoder.embedded import embedded_encoder
     from bertflow.encoder.transformer import TransformerEncoder
     from bertflow.flow.glow import build_glow
-    from bertflow.training.optimizer import OPTIMIZERS
+    from bertflow.training.module import OPTIMIZERS
     from bertflow.training.recipe import resolve
 
     torch.set_num_threads(1)

@@ -13,7 +13,7 @@ follows it. Nothing is chosen here: the recipes are frozen. For each database:
     recall@10   share of the ten nearest rows by exact search that the index finds
     contents    ids and payload of the target are those of the source
 
-Writes databases.json and databases.md beside this
+Writes databases.json beside this
 file. Linux only.
 """
 
@@ -41,10 +41,11 @@ from bertflow.data.docstrings import docstring_corpus, docstring_pairs
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.embedded import embedded_encoder
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.evaluation.figures import retrieval_figures
+from bertflow.evaluation.ungraded import retrieval_figures
 from bertflow.files import write_json
 from bertflow.onednn import cpu_facts
-from bertflow.retrieval.collections import AbstractCollection, open_collection, parse_address
+from bertflow.retrieval.address import parse_address
+from bertflow.retrieval.collections import AbstractCollection, open_collection
 from bertflow.text_keys import text_key
 
 LAYERS: Mapping[str, slice] = {"mean(1,2)": slice(0, 2), "mean(3)": slice(2, 3)}

@@ -22,7 +22,7 @@ searched with their questions: n is 1 to 6 times the number of directions, all o
 from raw embeddings is of the reporting half of the questions, a mean over the seeds whose index holds their paragraph.
 Tokens are counted on all 2,500 paragraphs.
 
-Writes fit_on_indexed.json and fit_on_indexed.md beside this file; ``--few`` measures the small indexes alone.
+Writes fit_on_indexed.json beside this file; ``--few`` measures the small indexes alone.
 """
 
 from argparse import Namespace
@@ -40,11 +40,11 @@ from study import Case, Row, Study, table, with_interval
 from bertflow.affine import whitening_map
 from bertflow.data.docstrings import docstring_corpus, docstring_pairs, sentences
 from bertflow.data.pairs import Pairs
-from bertflow.evaluation.figures import right_ranks
 from bertflow.evaluation.significance import generator, pair_weights
+from bertflow.evaluation.ungraded import right_ranks
 from bertflow.moments import Moments
 from bertflow.text_keys import text_key
-from bertflow.training.fitting import fit_flow
+from bertflow.training.flow_fit import fit_flow
 
 PAIRS, ROWS, OTHERS = 2_500, 2_000, 12_000
 """Questions and paragraphs; rows of a fit; other sentences that "all" is fitted on."""
@@ -203,24 +203,21 @@ def few_to_markdown(few: Sequence[Row]) -> str:
 
 
 def page(every: Sequence[Row]) -> str:
-    """Scores, differences with their intervals, what was chosen, and indexes of few texts."""
+    """Scores and differences of hit@1 with their intervals, and indexes of few texts; the MRR is in the JSON."""
     rows, few = [row for row in every if "reports" in row], [row for row in every if "times" in row]
     what = ("stand-in", "calibrator")
     text = (
-        f"hit@1 / MRR x 100 on {PAIRS // 2} questions among {PAIRS} paragraphs; {ROWS} rows a fit, {rows[0]['seeds']} "
+        f"hit@1 x 100 on {PAIRS // 2} questions among {PAIRS} paragraphs; {ROWS} rows a fit, {rows[0]['seeds']} "
         f"seeds. The other {PAIRS // 2} questions chose. `all`: {PAIRS} indexed texts, or {OTHERS} other sentences.\n\n"
     )
-    shown = {
-        id(row): {kind: " / ".join(f"{one:.1f}" for one in row["reports"][kind]) for kind in (*KINDS, *ALL)}
-        for row in rows
-    }
+    shown = {id(row): {kind: f"{row['reports'][kind][0]:.1f}" for kind in (*KINDS, *ALL)} for row in rows}
     text += table((*what, *KINDS, *ALL), ((*(row[one] for one in what), *shown[id(row)].values()) for row in rows))
     names = list(rows[0]["differences"])
     lines = []
     for row in rows:
-        cells = ["; ".join(with_interval(*gap) for gap in row["differences"][name]) for name in names]
+        cells = [with_interval(*row["differences"][name][0]) for name in names]
         lines.append((*(row[one] for one in what), *cells))
-    text += f"Differences of hit@1 and of MRR, with paired 95 % intervals:\n\n{table((*what, *names), lines)}"
+    text += f"Differences of hit@1, with paired 95 % intervals:\n\n{table((*what, *names), lines)}"
     text += "Chosen by the other half (hit@1), among kinds of equal size:\n\n"
     for name in dict.fromkeys(row["stand-in"] for row in rows):
         choices = [(row["chooses"][kind][0], row, kind) for row in rows if row["stand-in"] == name for kind in KINDS]

@@ -9,9 +9,9 @@ runs a small BERT, ``store`` an encoder that costs nothing. Given are seconds of
 peak of anonymous memory above that of the process before it began.
 
 The exponent is the slope of the largest sizes, a factor of 30, on logarithmic axes. A step that grows faster in the
-rows than n log n is marked, and so is memory that grows where the guides say that it does not. growth.json and
-growth.md are beside this file; table and picture go into docs/speed.md as well. Some ten minutes on a quiet machine.
-Linux only.
+rows than n log n is marked, and so is memory that grows where the guides say that it does not. growth.json
+is beside this file; table and picture go into docs/speed.md and docs/results/speed.md. Some ten minutes on a quiet
+machine. Linux only.
 """
 
 import ctypes
@@ -35,7 +35,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import numpy as np
-from bench_page import PAGE, processor_name, write_section
+from bench_page import GUIDE, processor_name, write_section
 from study import Case, Row, Study, table
 
 from bertflow.encoder.abstract import AbstractEncoder
@@ -133,8 +133,8 @@ def embed(folder: Path, n: int, dim: int) -> Call:
     import torch
     from transformers import AutoTokenizer, BertConfig, BertModel
 
+    from bertflow.encoder.architecture import quiet_transformers
     from bertflow.encoder.embedded import embedded_encoder
-    from bertflow.encoder.foreign import quiet_transformers
     from bertflow.encoder.transformer import TransformerEncoder
 
     tokenizer = AutoTokenizer.from_pretrained(embedded_encoder())
@@ -246,7 +246,7 @@ class Step(NamedTuple):
 
 STEPS: Mapping[str, Step] = {
     "embed": Step(embed, "tokenize, encode (a random BERT of one block), store", 128, 3_000, flat=True),
-    "store": Step(store, "the same with an encoder that costs nothing", 384, 30_000, flat=True),
+    "store": Step(store, "sentences into a store, with an encoder that costs nothing", 384, 30_000, flat=True),
     "fit": Step(fit, "whitening, from a file of vectors", 128, 30_000, flat=True),
     "fit-flow": Step(fit_flow, "the default flow, at most 375 steps", 128, 3_000),
     "transform": Step(transform, "whitening, from file to file", 128, 30_000, flat=True),
@@ -337,6 +337,8 @@ def _shown(exponent: float) -> str:
     return "not measured" if math.isnan(exponent) else f"{exponent:.2f}"
 
 
+SIZES = (10_000, 100_000, 1_000_000)
+"""Rows of the table of docs/speed.md."""
 HEAD = ("step", "up to", "1,000 rows", "all rows", "exponent, rows", "exponent, width", "memory", "exponent, rows")
 
 
@@ -347,12 +349,26 @@ def page(rows: Sequence[Row]) -> str:
     return table(HEAD, map(judged, sorted(rows, key=lambda row: list(STEPS).index(row["step"])))) + said
 
 
+def by_size(rows: Sequence[Row]) -> str:
+    """Time and memory of each step but ``embed``, whose encoder is a toy, at the sizes that users ask for."""
+    found = {row["step"]: {point["rows"]: point for point in row["rows"]} for row in rows}
+    shown = [
+        (
+            f"{name}: {what.what}",
+            *(f"{one['seconds']:.2g} s, {one['mb']:,.0f} MB" if (one := at.get(n)) else "-" for n in SIZES),
+        )
+        for name, what in STEPS.items()
+        if name != "embed" and (at := found.get(name))
+    ]
+    return table(("step", *(f"{n:,} rows" for n in SIZES)), shown) + page(rows).splitlines()[-1]
+
+
 def draw(rows: Sequence[Row]) -> None:
-    """The section of docs/speed.md, and its picture: seconds against rows."""
-    write_section(PAGE, Path(__file__).name, page(rows))
+    """The section of docs/speed.md, and the picture of docs/results/speed.md: seconds against rows."""
+    write_section(GUIDE, Path(__file__).name, by_size(rows))
     drawn = {row["step"]: row["rows"] for row in rows if row["step"] in DRAWN}
     lines = {name: tuple([point[key] for point in drawn[name]] for key in ("rows", "seconds")) for name in DRAWN}
-    save_figure(curves(lines, "rows", "seconds of the processor", log="xy"), PAGE.with_name("growth.svg"))
+    save_figure(curves(lines, "rows", "seconds of the processor", log="xy"), GUIDE.with_name("growth.svg"))
 
 
 def cases(options: Namespace) -> Iterator[Case]:

@@ -1,4 +1,4 @@
-"""The page of the harm suite: which cells each method breaches, what it gains, and every cell; and a picture of it."""
+"""The page of the harm suite: what each method gains and harms, by part of the texts and use; and a picture of it."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,11 +11,13 @@ PICTURED = "packages"
 ENCODERS = {"inner": "inner layers of MiniLM", "plain": "a plain BERT"}
 MARKED = ("center", "abtt(1)", "ridge(16)", "ridge(1)", "two-band(0.5)", "soft-sif+whitening(96)", "whitening", "fix")
 """Methods of the picture."""
+WORST = 3
+"""Cells of the table of the worst ones."""
 Cell = Mapping[str, Any]
 
 
 def to_markdown(cells: Sequence[Cell], uses: Mapping[str, Sequence[str]], bar: float, worth: float) -> str:
-    """A line a method, then a table a use with a line a cell.
+    """By part of the texts: a line for each method and its uses, and the worst cells of what ``fix`` writes.
 
     Args:
         cells: What ``harm.py`` measured.
@@ -27,60 +29,51 @@ def to_markdown(cells: Sequence[Cell], uses: Mapping[str, Sequence[str]], bar: f
     for half in dict.fromkeys(cell["half"] for cell in cells):
         some = [cell for cell in cells if cell["half"] == half]
         methods = list(dict.fromkeys(name for cell in some for name in cell["scores"] if name != "raw"))
-        lines += [f"## The {half} half", "", *_methods(some, methods, uses, bar, worth)]
-        for use in dict.fromkeys(cell["use"] for cell in some):
-            lines += [
-                "",
-                f"### {use.capitalize()}",
-                "",
-                *_cells([cell for cell in some if cell["use"] == use], methods),
-            ]
-        lines.append("")
+        held = {
+            name: [cell for cell in some if name in cell["scores"] and cell["use"] in uses.get(name, (cell["use"],))]
+            for name in methods
+        }
+        kinds = list(dict.fromkeys(cell["use"] for cell in some))
+        lines += [
+            f"## The {half} part",
+            "",
+            f"| method | {' | '.join(kinds)} | harmed, of all | lowest end | raw |",
+            "|---|" + "---:|" * (len(kinds) + 3),
+            *(_method(name, found, kinds, bar, worth) for name, found in held.items() if found),
+            "",
+            f"The {WORST} worst cells of what `fix` writes:",
+            "",
+            "| method | fitted on -> used on | encoder | use | raw | gain |",
+            "|---|---|---|---|---:|---:|",
+            *_worst({name: found for name, found in held.items() if name in uses}),
+            "",
+        ]
     return "\n".join(lines)
 
 
-def _methods(
-    cells: Sequence[Cell], methods: Sequence[str], uses: Mapping[str, Sequence[str]], bar: float, worth: float
-) -> list[str]:
-    """How often each method is below the bar, and how often it changes nothing where there is something to gain."""
-    lines = [
-        f"| method | cells | below the bar ({bar:g}) | smallest lower end | mean gain | unchanged, of those in which "
-        f"some method gains {worth:g} |",
-        "|---|---:|---:|---:|---:|---:|",
-    ]
-    for name in methods:
-        held = [cell for cell in cells if name in cell["scores"] and cell["use"] in uses.get(name, (cell["use"],))]
-        if not held:
-            continue
-        lows = [cell["scores"][name]["low"] for cell in held]
-        gains = [cell["scores"][name]["gain"] for cell in held]
-        worthwhile = [cell for cell in held if max(one["gain"] for one in cell["scores"].values()) >= worth]
-        same = sum(cell["scores"][name]["gain"] == 0 == cell["scores"][name]["low"] for cell in worthwhile)
-        lines.append(
-            f"| {name} | {len(held)} | {sum(low <= bar for low in lows)} | {min(lows):+.1f} | "
-            f"{sum(gains) / len(gains):+.2f} | {same} of {len(worthwhile)} |"
-        )
-    return lines
+def _method(name: str, cells: Sequence[Cell], uses: Sequence[str], bar: float, worth: float) -> str:
+    """By use the cells that are harmed and the mean gain; and how often nothing changes where much can be gained."""
+    shown = []
+    for use in uses:
+        scores = [cell["scores"][name] for cell in cells if cell["use"] == use]
+        gain = sum(one["gain"] for one in scores) / max(len(scores), 1)
+        shown.append(f"{sum(one['low'] <= bar for one in scores)}, {gain:+.1f}" if scores else "")
+    lows = [cell["scores"][name]["low"] for cell in cells]
+    worthwhile = [cell for cell in cells if max(one["gain"] for one in cell["scores"].values()) >= worth]
+    same = sum(cell["scores"][name]["gain"] == 0 == cell["scores"][name]["low"] for cell in worthwhile)
+    harmed = f"{sum(low <= bar for low in lows)} of {len(lows)}"
+    return f"| {name} | {' | '.join(shown)} | {harmed} | {min(lows):+.1f} | {same} of {len(worthwhile)} |"
 
 
-def _cells(cells: Sequence[Cell], methods: Sequence[str]) -> list[str]:
-    """Each cell: raw, and the gains of all methods with the half-widths of their intervals."""
-    lines = [
-        f"| fitted on -> used on | encoder | words, novelty | n | raw | {' | '.join(methods)} |",
-        "|---|---|---|---:|---:|" + "---:|" * len(methods),
-    ]
-    for cell in cells:
-        scores = cell["scores"]
+def _worst(held: Mapping[str, Sequence[Cell]]) -> list[str]:
+    """The lowest lower ends."""
+    found = [(cell["scores"][name], name, cell) for name, cells in held.items() for cell in cells]
+    lines = []
+    for one, name, cell in sorted(found, key=lambda row: row[0]["low"])[:WORST]:
         where = cell["fitted"] if cell["fitted"] == cell["used"] else f"{cell['fitted']} -> {cell['used']}"
-        shown = [
-            f"{one['gain']:+.1f} ± {one['gain'] - one['low']:.1f}" if (one := scores.get(name)) else "-"
-            for name in methods
-        ]
-        raw = scores["raw"]
-        broad = f"{cell['words']:.0f}, {cell['novelty']:.1f}"
-        lines.append(
-            f"| {where} | {cell['encoder']} | {broad} | {raw['n']:,} | {raw['value']:.1f} | {' | '.join(shown)} |"
-        )
+        gain = f"{one['gain']:+.1f} ± {one['gain'] - one['low']:.1f}"
+        raw = cell["scores"]["raw"]["value"]
+        lines.append(f"| {name} | {where} | {cell['encoder']} | {cell['use']} | {raw:.1f} | {gain} |")
     return lines
 
 

@@ -10,8 +10,8 @@ alternatives, separated by bars or lines; a template names other lists in braces
     {1-99}       is a number (with leading zeros where the first bound has some), {x8} eight hexadecimal digits
 
 and an alternative "a man ~ a guy" may be said in either way, each time anew: that makes two texts that mean the same.
-The two halves share neither content words nor templates: what is chosen on one is reported on the other. The texts that
-stand on the machine itself are in ``harm_real.py``.
+The halves, which are four, share neither content words nor templates: what is chosen on one is reported on another.
+The texts that stand on the machine itself are in ``harm_real.py``.
 """
 
 import random
@@ -139,7 +139,7 @@ def generated(name: str, half: str, seed: int, *, n: int = DOCUMENTS, table: boo
         table: Whether names and descriptions are two columns.
     """
     rng = random.Random(f"{name}/{half}/{seed}/{table}")
-    kinds = grammar(name, half).kinds
+    kinds, n = grammar(name, half).kinds, int(grammar(name, half).shared.get("lines", [n])[0])
     texts: dict[str, tuple[str, str]] = {}  # kind and first column
     for kind in _in_turn(kinds, n, rng):
         _add(texts, kinds[kind], ("description" if table else "document"), kind, rng)

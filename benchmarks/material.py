@@ -29,14 +29,14 @@ from bertflow.data.docstrings import sentences as sentences_of
 from bertflow.data.pairs import Pairs, unique_sentences
 from bertflow.data.sts import load_sts
 from bertflow.data.sts_tasks import SUITES, TASKS
-from bertflow.encoder.batching import tokenize
-from bertflow.encoder.device import TOKEN_BUDGETS
+from bertflow.encoder.batching import TOKEN_BUDGETS, tokenize
 from bertflow.encoder.embedded import embedded_encoder
-from bertflow.encoder.folders import open_model
-from bertflow.encoder.learned import TokenCounts
+from bertflow.encoder.locating import open_model
 from bertflow.encoder.model import BlockStack
 from bertflow.encoder.pooling import COUNTED, TOKEN_REDUCTIONS, Pooling, TokenViews, parse_pooling
-from bertflow.evaluation.figures import ScoredTask, right_ranks
+from bertflow.encoder.seen_text import TokenCounts
+from bertflow.evaluation.aggregation import ScoredTask
+from bertflow.evaluation.ungraded import right_ranks
 from bertflow.files import file_sha256
 from bertflow.similarity import SIMILARITIES
 from bertflow.text_keys import text_key

@@ -10,7 +10,7 @@ pairs that are entailed. Pairs that hold a sentence of any scored task are left 
     sts7     reported once, with paired bootstrap intervals
 
 inductive: fitted on a mixture of text that holds no scored sentence; transductive: on the scored sentences without
-their scores. A stage that was trained is not trained again. Writes nli.json and nli.md beside this file.
+their scores. A stage that was trained is not trained again. Writes nli.json beside this file.
 """
 
 import subprocess

@@ -16,7 +16,7 @@ STS is the mean over seven test sets of Spearman x 100, fitted on the 26,173 tes
 docstring queries among all 2,500 texts, fitted on these texts (collection: transductive) or on sentences of other
 docstrings (docstrings: inductive). Intervals are 95 %, recipes a mean over seeds, from a bootstrap of pairs (STS) or
 queries. The column default-1 is a flow of an earlier round, as it was measured then. A flow that several recipes share
-is fitted once, and kept in the cache. Writes standins.json and standins.md beside this file; rows of one stand-in in
+is fitted once, and kept in the cache. Writes standins.json beside this file; rows of one stand-in in
 one setting replace those that are there, so parts can be run one by one.
 """
 
@@ -39,14 +39,14 @@ from bertflow.calibration.blocks import Blocks
 from bertflow.calibration.spelling import parse_calibrator
 from bertflow.data.sts_tasks import SUITES
 from bertflow.encoder.pooling import parse_pooling
-from bertflow.evaluation.figures import suite_figures
+from bertflow.evaluation.aggregation import suite_figures
 from bertflow.evaluation.significance import generator, pair_weights
 from bertflow.files import atomic_file
 from bertflow.maps import HEAD
 from bertflow.moments import Moments
 from bertflow.progress import unsaid
-from bertflow.training.fitting import fit_flow
-from bertflow.training.rows import CALIBRATED, STEEP, effective_rank, participation_ratio
+from bertflow.training.auto import CALIBRATED, STEEP, effective_rank, participation_ratio
+from bertflow.training.flow_fit import fit_flow
 
 STS, SEARCH = SETTINGS[:2], SEARCHED
 PEERS = CLOSED_FORMS | ALSO_TRIED

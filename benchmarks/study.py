@@ -1,8 +1,8 @@
-"""What all studies share: how they begin, what is kept of a run that is interrupted, and the page.
+"""What all studies share: how they begin, what is kept of a run that is interrupted, and the page that they print.
 
-    python benchmarks/NAME.py --data_dir DATA     measures all rows, and writes NAME.json and NAME.md after each
+    python benchmarks/NAME.py --data_dir DATA     measures all rows, writes NAME.json after each, and prints the page
     python benchmarks/NAME.py --resume ...        goes on: rows that are kept are not measured again
-    python benchmarks/NAME.py --print             measures nothing; prints the page of what is kept, and writes it
+    python benchmarks/NAME.py --print             measures nothing; prints the page of what is kept
 
 A study is a name, a function that yields its cases, and one that makes a page of the rows that are kept. A case is what
 identifies a row, and a call that measures the rest of it.
@@ -83,8 +83,8 @@ class Study:
                 kind = {"action": "store_true"}
             parser.add_argument(f"--{name}", default=default, help=f"{says} (default: %(default)s)", **kind)
         parser.add_argument("--resume", action="store_true", help="measure only what is not kept")
-        parser.add_argument("--print", action="store_true", help="measure nothing, print and write the page")
-        parser.add_argument("--output", type=Path, default=self.kept, help="where rows are kept; .md is written beside")
+        parser.add_argument("--print", action="store_true", help="measure nothing, print the page")
+        parser.add_argument("--output", type=Path, default=self.kept, help="where rows are kept")
         return parser
 
     def run(self, options: argparse.Namespace, rows: list[Row]) -> None:
@@ -102,9 +102,8 @@ class Study:
             logger.info("[%d/%d] %s (%.0f s)", at, len(cases), said, time.perf_counter() - begin)
 
     def write(self, path: Path, rows: Sequence[Row]) -> None:
-        """The rows and their page."""
+        """The rows, and the pages of the guide that show them."""
         write_text(path, json.dumps(rows, indent=1) + "\n")  # in order
-        write_text(path.with_suffix(".md"), self.page(rows).rstrip() + "\n")
         if path == self.kept:
             self.also(rows)
 

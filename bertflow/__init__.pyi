@@ -3,6 +3,7 @@
 from .api.advising import compare as compare
 from .api.advising import fix as fix
 from .api.advising import score as score
+from .api.exporting import adapt as adapt
 from .api.exporting import diagnose as diagnose
 from .api.exporting import export_encoder as export_encoder
 from .api.looking import compare_words as compare_words
@@ -18,14 +19,15 @@ from .api.searching import build_index as build_index
 from .api.searching import describe_index as describe_index
 from .api.searching import evaluate_search as evaluate_search
 from .api.searching import recalibrate_index as recalibrate_index
-from .api.searching import reindex as reindex
 from .api.searching import remove_answers as remove_answers
 from .api.searching import search as search
 from .api.searching import update_answers as update_answers
+from .api.searching import write_search_example as write_search_example
 from .api.training import finetune as finetune
 from .api.training import train as train
 from .api.vectors import embed as embed
 from .api.vectors import fit as fit
+from .api.vectors import reindex as reindex
 from .api.vectors import transform as transform
 from .calibrated import CalibratedEncoder as CalibratedEncoder
 from .calibration.blocks import Blocks as Blocks
@@ -40,7 +42,7 @@ from .calibration.saving import Provenance as Provenance
 from .calibration.spelling import load_calibrator as load_calibrator
 from .data.corpus import Answer as Answer
 from .data.corpus import load_sentences as load_sentences
-from .data.skipping import skip_bad as skip_bad
+from .data.lines import skip_bad as skip_bad
 from .encoder.abstract import AbstractEncoder as AbstractEncoder
 from .encoder.abstract import SentenceEncoder as SentenceEncoder
 from .encoder.transformer import TransformerEncoder as TransformerEncoder
@@ -51,7 +53,6 @@ from .export.st_folder import load_sentence_transformer as load_sentence_transfo
 from .moments import Moments as Moments
 from .opening import load as load
 from .retrieval.collection_index import CollectionIndex as CollectionIndex
-from .retrieval.example import write_search_example as write_search_example
 from .retrieval.index import AnswerIndex as AnswerIndex
 from .scoring.domain import DomainCheck as DomainCheck
 from .scoring.scores import ScoreCalibrator as ScoreCalibrator

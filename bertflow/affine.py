@@ -29,7 +29,7 @@ from bertflow.onednn import linear
 NULL_SHARE = 1e-5
 """Standard deviation below this share of the root mean square norm: a null direction."""
 EQUAL_SHARE = 1e-13
-"""The same over all directions together: equal rows, whose mean is rounded."""
+"""Such a share of all directions together, below which rows are equal: their mean is rounded."""
 
 
 class AffineMap(nn.Module):
@@ -122,15 +122,16 @@ def standardize_map(moments: Moments) -> AffineMap:
     return AffineMap(moments.mean, np.diag(scale), np.diag(np.where(kept, deviation, 0.0)))
 
 
-def whitening_map(moments: Moments, dim_out: int | None = None) -> AffineMap:
+def whitening_map(moments: Moments, dim_out: int | None = None, power: float = 1.0) -> AffineMap:
     """Zero mean and identity covariance; keeps the ``dim_out`` directions of largest variance.
 
     With covariance ``S = U diag(v) U^T``, the weight is ``W = U diag(v)^(-1/2)``: the PCA form, columns by falling
-    variance, the largest entry of each column of U positive.
+    variance, the largest entry of each column of U positive. A power p below 1 whitens in part: ``U diag(v)^(-p/2)``.
 
     Args:
         moments: Moments of the raw embeddings; null directions are left out.
         dim_out: How many directions to keep; all that are not null by default.
+        power: Directions are divided by their deviation to this power, from 0 to 1.
 
     Raises:
         DataError: If fewer than two rows were seen, or ``dim_out`` exceeds the rank; the message gives both.
@@ -145,7 +146,7 @@ def whitening_map(moments: Moments, dim_out: int | None = None) -> AffineMap:
             f"Whitening to {dim_out} directions was asked for, but {moments.n} rows of dimension {moments.dim} have "
             f"rank {rank}. Choose 1 to {rank}, or fit on more sentences."
         )
-    deviation, directions = deviation[:dim_out], directions[:, :dim_out]
+    deviation, directions = deviation[:dim_out] ** power, directions[:, :dim_out]
     return AffineMap(moments.mean, directions / deviation, (directions * deviation).T)
 
 
@@ -200,7 +201,7 @@ def principal_directions(moments: Moments) -> tuple[Float64, Float64]:
 
 
 def _kept_directions(moments: Moments) -> tuple[Float64, Float64]:
-    """As ``principal_directions``, without null ones, which are said."""
+    """The ``principal_directions`` without null ones, whose number is logged."""
     _require_spread(moments)
     deviation, directions = principal_directions(moments)
     rank = int(_kept(deviation, moments, "directions", "left out").sum())

@@ -21,7 +21,6 @@ Rows are scaled to unit length first, as in the domain check. Labels are not nee
 
 import logging
 import re
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -33,7 +32,7 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
 from bertflow.affine import AffineMap, whitening_map
-from bertflow.errors import NullDirectionWarning
+from bertflow.errors import without_null_warnings
 from bertflow.moments import Float64, Moments
 from bertflow.similarity import unit_rows
 
@@ -165,7 +164,7 @@ def _left_out(rows: Float64, left: NDArray[np.bool_]) -> float:
 
 
 def _density(rows: Float64) -> AffineMap:
-    with warnings.catch_warnings(action="ignore", category=NullDirectionWarning):
+    with without_null_warnings():
         return whitening_map(Moments.of(rows))
 
 

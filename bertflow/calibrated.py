@@ -21,17 +21,18 @@ from numpy.typing import NDArray
 from torch import nn
 
 from bertflow.calibration.base import AbstractCalibrator, in_blocks
-from bertflow.calibration.likeness import require_alike, require_lengths
+from bertflow.calibration.queries import QueryShift
+from bertflow.calibration.same_space import require_alike, require_lengths
 from bertflow.calibration.spelling import load_calibrator
-from bertflow.data.plain import PLAIN
+from bertflow.data.docstrings import PLAIN
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, SentenceEncoder, is_encoder
 from bertflow.encoder.device import BEHIND, gpu_of, sent
 from bertflow.encoder.folders import ENCODER
 from bertflow.encoder.identity import Identity
-from bertflow.encoder.learned import AbstractLearner
+from bertflow.encoder.seen_text import AbstractLearner
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
-from bertflow.maps import RowMap
+from bertflow.maps import RowMap, fitted_map, of_role
 from bertflow.moments import all_finite, require_finite
 from bertflow.progress import at_level, working
 from bertflow.records import read_record, write_record
@@ -49,6 +50,7 @@ class CalibratedRecord:
     format: Literal[1]
     describe: dict[str, Any]
     before: str | None = None
+    role: Role = "document"
 
 
 class CalibratedEncoder(AbstractEncoder):
@@ -61,13 +63,14 @@ class CalibratedEncoder(AbstractEncoder):
 
     Attributes:
         before: Pooling that the user came with, if ``bertflow.fix`` chose another one of the same weights; else None.
+        role: What ``encode`` takes sentences for: queries, where ``bertflow.adapt`` wrote it for an index.
 
     Raises:
         UsageError: If the arguments are something else.
         DataError: If the calibrator was fitted for another width, or on embeddings of another encoder: one that differs
             in weights, pooling, prompt or ``max_length``. Of a calibrator that was fitted on bare vectors the encoder
             is not known: then 26 short sentences are embedded once, and refused if their lengths, or their mean, sizes
-            and spectrum, are clearly others (``bertflow.calibration.likeness``). Another pooling of the same encoder
+            and spectrum, are clearly others (``bertflow.calibration.same_space``). Another pooling of the same encoder
             may be too similar for that.
     """
 
@@ -101,15 +104,19 @@ class CalibratedEncoder(AbstractEncoder):
         calibrator: AbstractCalibrator,
         sentences: list[str],
         progress: bool | None = None,
+        queries: Sequence[str] | None = None,
     ) -> Self:
         """Fit ``calibrator`` to the distinct ``sentences`` as ``encoder`` embeds them, and pair the two.
+
+        With queries, or crops of the documents in their place, each role has its own mean
+        (``bertflow.calibration.queries``).
 
         An encoder whose pooling weighs by frequency, as ``sif``, and that has no counts counts these sentences.
         """
         _require_order(encoder, calibrator)
         if isinstance(encoder, AbstractLearner) and encoder.count_missing(sentences):
             logger.info("Frequencies for the pooling are counted in the sentences to fit on.")
-        return cls(encoder, calibrator.fit_sentences(encoder, sentences, progress=progress))
+        return cls(encoder, calibrator.fit_sentences(encoder, sentences, progress, queries))
 
     @property
     def dim(self) -> int:  # type: ignore[override]
@@ -123,14 +130,23 @@ class CalibratedEncoder(AbstractEncoder):
 
     @property
     def identity(self) -> Identity:
-        """Everything that decides the embeddings."""
-        return self.encoder.identity.calibrated(self.calibrator.spelled, self.calibrator.map)
+        """Everything that decides the embeddings; to ask an index with, those of its documents."""
+        if isinstance(self.calibrator, QueryShift):
+            return self.encoder.identity
+        kept, asks = self.calibrator, self.role == "query"
+        module = kept.with_gap(fitted_map(kept.map), None) if asks else kept.map
+        return self.encoder.identity.calibrated(kept.spelled, module)
+
+    @property
+    def has_roles(self) -> bool:
+        """Whether a query has another embedding than a document of the same words."""
+        return self.calibrator.has_roles or self.encoder.has_roles
 
     def _encode(self, sentences: list[str], role: Role, progress: bool | None, batch_size: int | None) -> Float32:
         encode = self.encoder.encode_query if role == "query" else self.encoder.encode
-        return self.calibrate(encode(sentences, progress, batch_size=batch_size))
+        return self.calibrate(encode(sentences, progress, batch_size=batch_size), role)
 
-    def calibrate(self, x: Float32) -> Float32:
+    def calibrate(self, x: Float32, role: Role = "document") -> Float32:
         """Calibrate embeddings (n, dim_in) that the encoder made already, on the encoder's GPU if it has one."""
         if not len(x):
             return np.empty((0, self.dim), dtype=np.float32)
@@ -138,11 +154,11 @@ class CalibratedEncoder(AbstractEncoder):
         suits = x.dtype == np.float32 and x.shape[1:] == (self.encoder.dim,)
         if gpu and gpu.type != "mps" and suits:  # maps are float64, which MPS does not have
             require_lengths(x, self.calibrator.moments_)
-            z = mapped_on(gpu, self.calibrator.map, x)
+            z = mapped_on(gpu, self.calibrator.map, x, role)
             if all_finite(z):  # else below, in more digits, or with what is wrong
                 return z
         with np.errstate(over="ignore"):
-            z = self.calibrator.transform(x).astype(np.float32, copy=False)
+            z = self.calibrator.transform(x, role).astype(np.float32, copy=False)
         require_finite(z)
         return z
 
@@ -177,7 +193,8 @@ class CalibratedEncoder(AbstractEncoder):
         (folder / "calibrator").mkdir()
         self.calibrator.write(folder / "calibrator")
         before = {} if self.before is None else {"before": self.before}
-        write_record(folder / RECORD, {"format": 1, "describe": self.describe(), **before})
+        role = {} if self.role == "document" else {"role": self.role}
+        write_record(folder / RECORD, {"format": 1, "describe": self.describe(), **before, **role})
 
     @classmethod
     def load(cls, folder: str | Path, device: str = "auto", force: bool = False, **options: Any) -> Self:
@@ -198,12 +215,14 @@ class CalibratedEncoder(AbstractEncoder):
         calibrator = load_calibrator(folder / "calibrator")
         known = calibrator.provenance is not None or bool(options)  # what was saved together was compared then
         calibrated = cls(encoder, calibrator, force or not known)
-        calibrated.before = record.before
+        calibrated.before, calibrated.role = record.before, record.role
         calibrated.recipe = {"model": str(folder), "device": device, **options}
         return calibrated
 
 
-def mapped_on(device: torch.device, fitted: RowMap, x: NDArray[np.float32]) -> NDArray[np.floating]:
+def mapped_on(
+    device: torch.device, fitted: RowMap, x: NDArray[np.float32], role: Role = "document"
+) -> NDArray[np.floating]:
     """What a map makes of rows (n, dim_in) on a device: (n, dim_out), float32, perhaps not finite.
 
     The map is copied there once.
@@ -211,7 +230,7 @@ def mapped_on(device: torch.device, fitted: RowMap, x: NDArray[np.float32]) -> N
     copies = _COPIES.setdefault(fitted, {})
     if device not in copies:
         copies[device] = copy.deepcopy(fitted).to(device)
-    there = copies[device]
+    there = of_role(copies[device], role == "query")  # type: ignore[arg-type]
     return in_blocks(lambda block: there(sent(block, device)).float(), x, BEHIND)
 
 
@@ -233,7 +252,7 @@ def encode_systems(
         if key not in raw:
             encode = system.raw.encode_query if role == "query" else system.raw.encode
             raw[key] = encode(sentences, progress=progress)
-        embeddings[name] = system.calibrate(raw[key])
+        embeddings[name] = system.calibrate(raw[key], role)
     return embeddings
 
 

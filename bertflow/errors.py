@@ -7,14 +7,15 @@ Every message says what was wanted, what was got, and what to do. ``exit_code`` 
 import re
 import reprlib
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from urllib.parse import unquote
 
 MOST_RESAMPLES = 10**6
 """Most resamples of a bootstrap: all of them are kept in memory."""
 HIDDEN = "***"
-"""Stands for a secret, and for whatever follows it."""
+"""Text in place of a secret, and of whatever follows it."""
 KEEP_SECRET = (
     "Leave it out. Passwords and keys belong in the environment or in a file of your own: PGPASSWORD or ~/.pgpass "
     "for Postgres, QDRANT_API_KEY for Qdrant, AWS_SECRET_ACCESS_KEY and the like for LanceDB in an object store."
@@ -46,6 +47,14 @@ class UsageError(BertflowError, ValueError):
 
 class UnknownNameError(UsageError):
     """A name that is in no table; the message lists the known ones."""
+
+
+class MissingAttributeError(UsageError, AttributeError):
+    """A method or attribute that another library has; the message names what is used here."""
+
+
+class MissingCodeError(BertflowError, ImportError):
+    """A folder needs code of a user's own; the message names its module."""
 
 
 class MissingExtraError(BertflowError, ImportError):
@@ -111,6 +120,11 @@ class NullDirectionWarning(UserWarning):
     """Some directions of the embeddings hold no variance and were left out."""
 
 
+def without_null_warnings() -> AbstractContextManager[object]:
+    """Leave out that warning where null directions are expected, or are said otherwise."""
+    return warnings.catch_warnings(action="ignore", category=NullDirectionWarning)
+
+
 def require_between(least: float, most: float = sys.float_info.max, **given: float | None) -> None:
     """Refuse numbers that are too small, too large or not a number; None is what was not given.
 
@@ -151,7 +165,7 @@ def shown(value: object) -> str:
     return _SHORT.repr(value)
 
 
-def reason_of(error: Exception) -> str:
+def reason_of(error: BaseException) -> str:
     """What a library says, for a message: in one line, without a stop, and cut, since some hold what they refuse."""
     text = redacted(" ".join(str(error).split()).rstrip(".")) or type(error).__name__
     return text if len(text) <= 200 else f"{text[:197]}..."

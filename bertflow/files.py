@@ -4,10 +4,8 @@ They are written under another name and renamed when they are complete, so a run
 the new one, never half of one. JSON has sorted keys and no NaN, so that equal content is equal bytes.
 """
 
-import codecs
 import ctypes
 import errno
-import gzip
 import hashlib
 import json
 import os
@@ -16,7 +14,6 @@ import shutil
 import stat
 import sys
 import uuid
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from operator import methodcaller
@@ -35,8 +32,6 @@ PARTIAL = re.compile(r"[0-9a-f]{8}")
 """What follows the name of a file in the hidden name of its unfinished successor."""
 UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
 """How a system says that it does not know a call, or not for this file system."""
-LONGEST = 2**26
-"""Bytes of a line at which no more of it is read: a file without line ends, or a bomb, should not fill the memory."""
 EXCHANGE = 2
 """RENAME_EXCHANGE of Linux's ``renameat2``."""
 
@@ -106,7 +101,11 @@ def require_files(*paths: object, parts: bool = False) -> None:
         DataError: For the first one that is missing, or a folder, or a pipe or a device, which cannot be read twice.
     """
     for path in paths:
-        if not isinstance(path, str | Path) or str(path).startswith("hub:") or (place := Path(path)).is_file():
+        if (
+            not isinstance(path, str | Path)
+            or str(path).startswith("hub:")
+            or (place := Path(path).expanduser()).is_file()
+        ):
             continue
         if place.is_dir():
             wrong, do = "is a folder", "Name the files in it."
@@ -118,15 +117,29 @@ def require_files(*paths: object, parts: bool = False) -> None:
         raise DataError(f"{path} {wrong}. {f'Is {place.parent} the right folder, and complete?' if parts else do}")
 
 
-def require_place(path: str | Path | None, folder: bool = False) -> None:
+def require_place(
+    path: str | Path | None, folder: bool = False, new: bool = False, sign: str = "", what: str = ""
+) -> None:
     """Refuse a place where no file, or no folder, can be made, before anything is computed; nothing is left there.
+
+    Args:
+        path: The place; None is not checked.
+        folder: Whether a folder will be made there.
+        new: Whether it has to be a new or an empty one.
+        sign: With ``new``, a file by which a folder is known as one that may be replaced.
+        what: What such a folder is.
 
     Raises:
         OSError: As the system would later: for a file where a folder should be, missing permissions, or a long name.
+        UsageError: If it has to be new, and something is there.
     """
     if path is None:
         return
     place = Path(os.path.realpath(path))
+    held = place.exists() and not (place.is_dir() and not any(place.iterdir()))
+    if new and held and not (sign and (place / sign).is_file()):
+        other = f" and is not {what}" if what else ""
+        raise UsageError(f"Output folder {path} is not empty{other}. Choose another output.")
     found = place if folder and place.exists() else next(one for one in place.parents if os.path.lexists(one))
     try:
         if place.is_dir() and not folder:
@@ -137,17 +150,6 @@ def require_place(path: str | Path | None, folder: bool = False) -> None:
     except OSError as error:
         error.filename = str(path)
         raise
-
-
-def require_replaceable(folder: str | Path | None, sign: str, what: str, option: str = "--output") -> None:
-    """Refuse a folder that would be replaced, unless it is empty or its file ``sign`` says that it is such a thing.
-
-    Raises:
-        UsageError: If it holds something else.
-    """
-    place = Path(folder or "")
-    if folder is not None and place.is_dir() and any(place.iterdir()) and not (place / sign).is_file():
-        raise UsageError(f"{folder} holds something that is not {what}. Choose another {option}.")
 
 
 def allocate(path: Path) -> None:
@@ -327,23 +329,3 @@ def to_json(value: Any, indent: int | None = 2) -> str:
 def write_json(path: str | Path, value: Any) -> None:
     """Write ``value`` as JSON, whole or not at all."""
     write_text(path, to_json(value))
-
-
-def read_raw_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file, also of one that ends in .gz, with their numbers from 1; without a byte-order mark.
-
-    Raises:
-        DataError: If the file is missing or damaged, is not a file, or has a line of more than ``LONGEST`` bytes.
-    """
-    path = Path(path)
-    require_files(path)
-    opened = gzip.open if path.suffix == ".gz" else open
-    try:
-        with opened(path, "rb") as file:
-            for number, line in enumerate(iter(lambda: file.readline(LONGEST), b""), start=1):
-                if len(line) == LONGEST:
-                    raise DataError(f"{path}, line {number}: it has {LONGEST:,} bytes or more. Break it into lines.")
-                yield number, line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        reason = str(error).rstrip(".")
-        raise DataError(f"{path} is damaged: it should be gzip-compressed, but: {reason}. Fetch it again.") from None

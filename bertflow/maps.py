@@ -3,6 +3,7 @@
     AffineMap                        a closed form (``bertflow.affine``), also of several layers side by side
     FlowMap                          a flow after an affine start (``bertflow.flow.glow``)
     BandMap   z = [w_1 u(y_1..k), w_2 u(y_k+1..), ...]    bands of another map's coordinates, y = inner(x)
+    RoleMap   z = inner(x - gap) for queries, inner(x) for documents: each role about its own mean
     UnitMap   z = inner(u(x))                             rows of unit length before another map; u(x) = x / |x|
 
 With weights 1 and sqrt(c), the cosine of two rows is the mean of the cosines of their bands, weighted 1 to c:
@@ -18,22 +19,19 @@ A map is kept as its class and sizes (``map_spec``), and its numbers as tensors.
 before a map is built, so that a damaged record costs neither memory nor time.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from typing_extensions import TypedDict
 
 from bertflow.affine import AffineMap
-from bertflow.errors import UsageError
-from bertflow.flow import GlowConfig
+from bertflow.errors import UsageError, reason_of
 from bertflow.moments import Float64
-from bertflow.records import KnownBy, Size, check_record
-from bertflow.registry import flat_options
+from bertflow.registry import flat_options, lookup
 
 if TYPE_CHECKING:
     from bertflow.flow.glow import FlowMap
@@ -44,7 +42,7 @@ SAVE = "Save the calibrator again."
 
 FittedMap: TypeAlias = "AffineMap | BandMap | FlowMap"
 """What is fitted to rows: a row-wise torch module."""
-RowMap: TypeAlias = "FittedMap | UnitMap"
+RowMap: TypeAlias = "FittedMap | RoleMap | UnitMap"
 """What a calibrator does to a row, of any length."""
 
 
@@ -117,6 +115,43 @@ class BandMap(_Around):
         )
 
 
+class RoleMap(_Around):
+    """Queries are moved by the gap between the means of the two roles before another map, row by row.
+
+    * Forward: (n, dim_in) -> (n, dim_out): documents x as the inner map, queries as x - gap.
+    * Log-det, inverse: those of the inner map, for documents.
+    * Valid when: the inner map is, and the gap is finite.
+
+    Args:
+        inner: Was fitted on documents, and on queries that were moved.
+        gap: Mean of the queries less that of the documents, (dim_in,).
+    """
+
+    gap: Tensor
+
+    def __init__(self, inner: FittedMap, gap: Float64) -> None:
+        super().__init__()
+        self.inner = inner
+        self.register_buffer("gap", torch.tensor(gap, dtype=torch.float64))
+
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any]) -> "RoleMap":
+        """An empty map of the right shape, for ``load_state_dict``."""
+        inner = _made(spec["inner"])
+        return cls(inner, np.zeros(inner.dim_in))
+
+    def forward(self, x: Tensor, query: Tensor | float = 0.0) -> Tensor:
+        """(n, dim_in) -> (n, dim_out); ``query`` is 1 for queries, 0 for documents."""
+        x = x if x.dtype == torch.float64 else x.float()
+        mapped: Tensor = self.inner(x - query * self.gap.to(x.dtype))
+        return mapped
+
+    def inverse(self, z: Tensor) -> Tensor:
+        """(n, dim_out) -> (n, dim_in), of documents."""
+        found: Tensor = self.inner.inverse(z)
+        return found
+
+
 class UnitMap(_Around):
     """Rows are scaled to unit length before another map, row by row.
 
@@ -130,7 +165,7 @@ class UnitMap(_Around):
         inner: Maps rows of unit length.
     """
 
-    def __init__(self, inner: FittedMap) -> None:
+    def __init__(self, inner: "FittedMap | RoleMap") -> None:
         super().__init__()
         self.inner = inner
 
@@ -139,9 +174,9 @@ class UnitMap(_Around):
         """An empty map of the right shape, for ``load_state_dict``."""
         return cls(_made(spec["inner"]))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(n, dim_in) -> (n, dim_out)."""
-        mapped: Tensor = self.inner(unit(x))
+    def forward(self, x: Tensor, *query: Tensor | float) -> Tensor:
+        """(n, dim_in) -> (n, dim_out); where the inner map has roles, ``query`` is as there."""
+        mapped: Tensor = self.inner(unit(x), *query)
         return mapped
 
     def inverse(self, z: Tensor) -> Tensor:
@@ -149,9 +184,21 @@ class UnitMap(_Around):
         return unit(self.inner.inverse(z))
 
 
-def of_unit_rows(module: RowMap) -> FittedMap:
-    """The map that was fitted, without the scaling of rows before it."""
-    return module.inner if isinstance(module, UnitMap) else module
+def fitted_map(module: RowMap) -> FittedMap:
+    """The map that was fitted, without what rows go through before it."""
+    scaled = module.inner if isinstance(module, UnitMap) else module
+    return scaled.inner if isinstance(scaled, RoleMap) else scaled
+
+
+def gap_of(module: RowMap) -> Tensor | None:
+    """How far queries are moved (dim_in,); None for a map without roles."""
+    scaled = module.inner if isinstance(module, UnitMap) else module
+    return scaled.gap if isinstance(scaled, RoleMap) else None
+
+
+def of_role(module: RowMap, query: bool) -> Callable[[Tensor], Tensor]:
+    """What a map makes of the rows of one role; without roles all are alike."""
+    return (lambda rows: module(rows, 1.0)) if query and gap_of(module) is not None else module.forward
 
 
 def unit(rows: Tensor) -> Tensor:
@@ -204,41 +251,10 @@ MAPS: Mapping[str, str] = {
     "AffineMap": "bertflow.affine",
     "BandMap": "bertflow.maps",
     "FlowMap": "bertflow.flow.glow",
+    "RoleMap": "bertflow.maps",
     "UnitMap": "bertflow.maps",
 }
-"""Each class of map -> where it lives: nflows is loaded for a flow alone."""
-
-
-class AffineSpec(TypedDict):
-    """Widths of a closed form."""
-
-    dim_in: Size
-    dim_out: Size
-
-
-class GlowSpec(TypedDict):
-    """Width and shape of a flow."""
-
-    dim: Size
-    config: GlowConfig
-
-
-AffineRecord = TypedDict("AffineRecord", {"class": Literal["AffineMap"], "dim_in": Size, "dim_out": Size})
-FlowRecord = TypedDict(
-    "FlowRecord", {"class": Literal["FlowMap"], "affine": AffineSpec, "glow": GlowSpec, "dim_out": Size}
-)
-InnerRecord = Annotated[AffineRecord | FlowRecord, KnownBy("class")]
-BandRecord = TypedDict("BandRecord", {"class": Literal["BandMap"], "inner": InnerRecord, "bands": list[Size]})
-FittedRecord = Annotated[AffineRecord | BandRecord | FlowRecord, KnownBy("class")]
-UnitRecord = TypedDict("UnitRecord", {"class": Literal["UnitMap"], "inner": FittedRecord})
-MapSpec = Annotated[AffineRecord | BandRecord | FlowRecord | UnitRecord, KnownBy("class")]
-"""What ``map_spec`` gives."""
-
-
-class KeptMap(TypedDict):
-    """What holds a map."""
-
-    map: MapSpec
+"""Class of map -> where it lives: nflows is loaded for a flow alone."""
 
 
 def map_spec(module: RowMap) -> dict[str, Any]:
@@ -250,15 +266,18 @@ def empty_map(spec: Mapping[str, Any]) -> RowMap:
     """The map that a record describes, with the numbers to be loaded.
 
     Raises:
-        DataError: If the record is of another form.
+        UsageError: If the record is of another form.
     """
-    check_record({"map": spec}, KeptMap, "The calibrator", "calibrator", SAVE)
-    made: RowMap = _made(spec)
+    try:
+        made: RowMap = _made(spec)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise UsageError(f"the record of its map cannot be used: {reason_of(error)}") from None
     return made
 
 
 def _made(spec: Mapping[str, Any]) -> Any:
-    return getattr(import_module(MAPS[spec["class"]]), spec["class"]).from_spec(spec)
+    module = lookup("class of maps", MAPS, spec["class"])
+    return getattr(import_module(module), spec["class"]).from_spec(spec)
 
 
 def filled_map(spec: Mapping[str, Any], arrays: Mapping[str, NDArray[np.generic]]) -> RowMap:

@@ -10,11 +10,15 @@ Two clouds merge exactly (Chan, Golub & LeVeque 1979): with d = mean_b - mean_a,
 
 so moments stream over batches and add up over machines. The shortest and the longest row are kept beside them: whether
 all rows have unit length is a fact that merging keeps.
+
+Queries are short and documents long, so they lie in different places. Moments of both are merged role by role, never
+across: the gap between the means would become covariance. ``pooled`` makes one covariance of them, each about its own
+mean; ``gap`` is the difference of the means.
 """
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, ClassVar
 
@@ -29,11 +33,17 @@ BLOCK = 8192
 CACHED = 1024
 """Rows that are turned into float64 at a time: with fewer the product slows down, more do not fit the cache."""
 SCALE = (1e-100, 1e100)
-"""Between which the largest number of embeddings lies: its square neither vanishes nor overflows."""
+"""Range of the largest number of embeddings: its square neither vanishes nor overflows."""
 
 
+QUERIES = "queries."
+"""Before the names of arrays of queries."""
 UNIT = 5e-3
 """How far from 1 the length of a row may be that is said to have unit length: cut to bfloat16 it is off by 2^-8."""
+
+
+_KINDS = {"n": ("int64", 1), "mean": ("float64", 1), "scatter": ("float64", 2), "lengths": ("float64", 1)}
+_BY_ROLE = {before + name: kind for before in ("", QUERIES) for name, kind in _KINDS.items()}
 
 
 def require_scale(what: str, value: float, scale: tuple[float, float] = SCALE) -> None:
@@ -91,6 +101,7 @@ class Moments:
     Attributes:
         lengths: Length of the shortest row that is not all zeros, and of the longest; both 0 where all are. None where
             they are not known, as those of some columns.
+        queries: Moments of queries, where they have a mean of their own; the others are then those of documents.
 
     Raises:
         DataError: If the shapes do not fit together, a number is not finite, or a variance is below 0.
@@ -100,6 +111,7 @@ class Moments:
     mean: Float64
     scatter: Float64
     lengths: tuple[float, float] | None = None
+    queries: "Moments | None" = None
 
     def __post_init__(self) -> None:
         fits = self.n >= 0 and self.scatter.shape == (self.mean.size, self.mean.size) == 2 * self.mean.shape
@@ -165,11 +177,35 @@ class Moments:
             )
         n = self.n + other.n
         gap = other.mean - self.mean
+        asked = [side.queries for side in (self, other) if side.queries]
         return Moments(
             n,
             self.mean + gap * (other.n / n),
             self.scatter + other.scatter + np.outer(gap, gap) * (self.n * other.n / n),
             self._lengths_with(other),
+            Moments.merged(asked) if asked else None,
+        )
+
+    def with_queries(self, queries: "Moments") -> "Moments":
+        """Moments of documents, these, and of queries."""
+        return replace(self, queries=queries)
+
+    @property
+    def gap(self) -> Float64 | None:
+        """Mean of the queries less that of the documents (dim,); None without queries."""
+        return None if self.queries is None else self.queries.mean - self.mean
+
+    @property
+    def pooled(self) -> "Moments":
+        """The mean of the documents, and the covariance of both roles, each about its own mean.
+
+        Queries weigh n / (n + dim), since few of them tell little of a covariance, and at most half.
+        """
+        if (asked := self.queries) is None:
+            return self
+        share = min(0.5, asked.n / (asked.n + self.dim))
+        return Moments(
+            self.n, self.mean, self.n * ((1 - share) * self.covariance + share * asked.covariance), self.lengths
         )
 
     def _lengths_with(self, other: "Moments") -> tuple[float, float] | None:
@@ -206,17 +242,13 @@ class Moments:
     def arrays(self) -> dict[str, NDArray[np.float64] | NDArray[np.int64]]:
         """What is written to disk."""
         lengths = {} if self.lengths is None else {"lengths": np.array(self.lengths)}
-        return {"n": np.array([self.n], dtype=np.int64), "mean": self.mean, "scatter": self.scatter, **lengths}
+        asked = {QUERIES + name: array for name, array in (self.queries.arrays() if self.queries else {}).items()}
+        return {"n": np.array([self.n], dtype=np.int64), "mean": self.mean, "scatter": self.scatter, **lengths, **asked}
 
-    ARRAYS: ClassVar[Mapping[str, tuple[str, int]]] = {
-        "n": ("int64", 1),
-        "mean": ("float64", 1),
-        "scatter": ("float64", 2),
-        "lengths": ("float64", 1),
-    }
+    ARRAYS: ClassVar[Mapping[str, tuple[str, int]]] = _BY_ROLE
     """Type and number of dimensions of each array that is written to disk."""
-    OPTIONAL: ClassVar[tuple[str, ...]] = ("lengths",)
-    """Those that are left out where they are not known."""
+    OPTIONAL: ClassVar[tuple[str, ...]] = ("lengths", *(name for name in _BY_ROLE if name.startswith(QUERIES)))
+    """Arrays that are left out where they are not known."""
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "Moments":
@@ -225,6 +257,7 @@ class Moments:
         Raises:
             DataError: If their shapes do not belong together, or ``n`` is negative.
         """
+        asked = {name.removeprefix(QUERIES): arrays[name] for name in arrays if name.startswith(QUERIES)}
         n, mean, scatter = (arrays[name] for name in cls.ARRAYS if name not in cls.OPTIONAL)
         lengths = arrays.get("lengths")
         odd = lengths is not None and (lengths.shape != (2,) or not 0 <= lengths[0] <= lengths[1])
@@ -233,4 +266,5 @@ class Moments:
                 f"Moments need a count, a mean (dim,) and a scatter matrix (dim, dim), got {n}, {mean.shape} and "
                 f"{scatter.shape}{f', and lengths of {lengths}' if odd else ''}. Fit again."
             )
-        return cls(int(n[0]), mean, scatter, None if lengths is None else (float(lengths[0]), float(lengths[1])))
+        shortest_longest = None if lengths is None else (float(lengths[0]), float(lengths[1]))
+        return cls(int(n[0]), mean, scatter, shortest_longest, cls.from_arrays(asked) if asked else None)

@@ -5,15 +5,11 @@ PyTorch too, is then up to twice as fast. On Intel's it is slower, above all in 
 in the same precision, summed in another order. Which are taken depends on the processor alone, never on a timing: a run
 that is resumed makes the same numbers. All else (few numbers, other devices and precisions, graphs that are compiled or
 exported) goes to ``torch.nn.functional.linear``; after ``torch.backends.mkldnn.enabled = False`` everything does.
-
-oneDNN packs a weight anew for every product; ``prepacked`` spares a long call of an encoder that, also in bfloat16.
 """
 
 import logging
 import platform
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +21,7 @@ logger = logging.getLogger("bertflow")
 ENOUGH = 2**20
 """Products of two numbers from which it is faster; below, its calls cost more than they save."""
 ENOUGH_TO_LEARN = 2**22
-"""The same where gradients are wanted."""
+"""Such products where gradients are wanted."""
 ROWS_TO_LEARN = 128
 """Rows of a step from which it is faster where gradients are wanted; with 32 or 64 a step took a tenth longer."""
 FORWARD, INPUT, WEIGHT = "forward", "input gradient", "weight gradient"
@@ -35,13 +31,10 @@ FASTER: Mapping[tuple[str, str, str], tuple[str, ...]] = {
     ("AuthenticAMD", "AVX512", "avx512_bf16"): (ALONE,),  # Zen 4, which adds halves of 256 bits
 }
 """Vendor, PyTorch's instruction set, another one that the processor has -> the products that oneDNN makes faster there
-than MKL (docs/speed.md); elsewhere none. The first row that fits counts. Gradients need ``FORWARD`` beside them.
+than MKL (docs/results/speed.md), elsewhere none. The first row that fits counts. Gradients need ``FORWARD`` as well.
 """
 BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16")
 """Instruction sets that multiply bfloat16, of x86 and ARM. Without one PyTorch takes longer for it than for float32."""
-LONG = 3072
-"""Tokens from which a call packs weights. That costs what it saves on 1,500 to 3,000, whatever the model's size: each
-weight is moved once, and used once a token."""
 CPUINFO = Path("/proc/cpuinfo")
 
 
@@ -75,9 +68,6 @@ def cpu_facts(cpuinfo: Path = CPUINFO) -> dict[str, str]:
 
 THROUGH_ONEDNN = through_onednn()
 """The products that go through oneDNN on this processor."""
-PACKS_BFLOAT16 = torch.backends.mkldnn.is_available() and not instruction_sets().isdisjoint(BFLOAT16[:2])
-"""Whether weights in bfloat16 may be packed on this processor; on ARM it was not tried."""
-_packed: ContextVar[dict[nn.Module, Tensor] | None] = ContextVar("packed", default=None)
 
 
 def computed_in(dtype: torch.dtype, device: torch.device | str, cpuinfo: Path = CPUINFO) -> torch.dtype:
@@ -106,12 +96,7 @@ class Linear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., dim_in) -> (..., dim_out)."""
-        packed = None if torch.compiler.is_compiling() else _packed.get()
-        if packed is None or not _packs(x, self.weight):
-            return linear(x, self.weight, self.bias)
-        if self not in packed:
-            packed[self] = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach())
-        return _pointwise(x, packed[self], self.bias)
+        return linear(x, self.weight, self.bias)
 
 
 def use_onednn(model: nn.Module) -> None:
@@ -121,46 +106,20 @@ def use_onednn(model: nn.Module) -> None:
             module.__class__ = Linear
 
 
-@contextmanager
-def prepacked(tokens: int) -> Iterator[None]:
-    """In this block, in which so many tokens are read, ``Linear`` layers pack their weights once, where that pays.
-
-    What is packed is a copy, as large as the weights. It belongs to the block and its thread, never to the model, so
-    nothing that trains, copies or saves the model meets it. The weights must stay as they are in the block. Results are
-    the same, on a Zen 5 bit by bit.
-    """
-    token = _packed.set({} if tokens >= LONG else None)
-    try:
-        yield
-    finally:
-        _packed.reset(token)
-
-
 def _is_faster(x: Tensor, weight: Tensor, product: str, learns: bool) -> bool:
-    known = product in THROUGH_ONEDNN or (not learns and ALONE in THROUGH_ONEDNN)
-    return known and _suits(x, weight) and _is_enough(x, weight, learns)  # _suits tells of a trace
-
-
-def _is_enough(x: Tensor, weight: Tensor, learns: bool) -> bool:
-    """Whether there is so much to multiply that the faster product makes up for its call."""
+    """Whether oneDNN makes a product faster, and there is so much to multiply that it makes up for its call."""
+    if not (product in THROUGH_ONEDNN or (not learns and ALONE in THROUGH_ONEDNN)) or not _suits(x, weight):
+        return False  # _suits tells of a trace
     if not learns:
         return x.numel() * len(weight) >= ENOUGH
     return x.numel() * len(weight) >= ENOUGH_TO_LEARN and x.numel() >= ROWS_TO_LEARN * x.shape[-1]
 
 
-def _packs(x: Tensor, weight: Tensor) -> bool:
-    """Whether a weight is packed for rows: only where oneDNN would multiply them in any case."""
-    known = PACKS_BFLOAT16 if x.dtype == torch.bfloat16 else x.dtype == torch.float32 and bool(THROUGH_ONEDNN)
-    several = x.numel() > x.shape[-1]  # a single row of float32 is summed in another order
-    plain = type(weight) is nn.Parameter and weight.is_contiguous() and not torch.is_grad_enabled()
-    return known and several and plain and _suits(x, weight, x.dtype) and _is_enough(x, weight, learns=False)
-
-
-def _suits(x: Tensor, weight: Tensor, dtype: torch.dtype = torch.float32) -> bool:
+def _suits(x: Tensor, weight: Tensor) -> bool:
     return (
         not torch.compiler.is_compiling()
         and x.device.type == "cpu"
-        and x.dtype == weight.dtype == dtype
+        and x.dtype == weight.dtype == torch.float32
         and bool(torch.backends.mkldnn.enabled)
         and not torch.is_autocast_enabled("cpu")
     )
@@ -169,11 +128,8 @@ def _suits(x: Tensor, weight: Tensor, dtype: torch.dtype = torch.float32) -> boo
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     # A weight that lies with gaps, as half of a matrix does, would cost a thousand times as much.
     dense = weight.is_contiguous() or weight.t().is_contiguous()
-    return _pointwise(x, weight if dense else weight.contiguous(), bias)
-
-
-def _pointwise(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    made: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    laid = weight if dense else weight.contiguous()
+    made: Tensor = torch.ops.mkldnn._linear_pointwise(x, laid, bias, "none", [], "")
     return made
 
 

@@ -7,82 +7,42 @@ means the same embeddings everywhere.
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NotRequired
+from typing import Any
 
 from typing_extensions import TypedDict, Unpack
 
+from bertflow.calibrated import CalibratedEncoder
+from bertflow.calibration.spelling import load_calibrator
+from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
+from bertflow.encoder.locating import locate
+from bertflow.encoder.options import EncoderOptions, EncoderRecipe
+from bertflow.encoder.transformer import StaticEncoder, TransformerEncoder
+from bertflow.encoder.word_vectors import WordVectorEncoder
 from bertflow.errors import UsageError, require_between
 from bertflow.files import restore
 from bertflow.progress import working
-from bertflow.registry import lookup
-
-if TYPE_CHECKING:
-    from bertflow.calibration.base import AbstractCalibrator
-    from bertflow.encoder.abstract import Role, SentenceEncoder
-    from bertflow.encoder.folders import ModelFolder
+from bertflow.records import read_record
 
 logger = logging.getLogger("bertflow")
 
 STATIC = "static"
-"""Begins the poolings that average a transformer's word embeddings: static, static-mean, static-sif, static-max."""
+"""Prefix of the poolings that average a transformer's word embeddings: static, static-mean, static-sif, static-max."""
 WORD_VECTORS = (".vec", ".txt", ".gz")
 """How the name of a file of word vectors ends."""
 WORD_VECTOR_FILE = "file of word vectors"
 """What such a file is called."""
 CALIBRATOR = "calibrator"
-"""Where a calibrated encoder and a run keep their calibrator."""
-
-
-class LoadOptions(TypedDict, total=False):
-    """How an encoder is opened; None, or leaving an option out, is the encoder's own choice.
-
-    Attributes:
-        pooling: How tokens become a vector, such as mean(1,2); static or static-sif for the word embeddings of a
-            transformer (default: the encoder's own, else mean).
-        max_length: Longest sentence, in tokens; longer ones are cut (default: the encoder's own, else 128).
-        dtype: float32, float16, bfloat16, or tf32 on a GPU (default: the encoder's own, else float32).
-        device: cpu, cuda, mps (default: the first of cuda, mps and cpu that is there).
-        revision: Branch, tag or commit, for a hub id.
-        prompt: Text in front of every sentence, or the name of a prompt of a sentence-transformers folder; from Python
-            also one for each role (default: the encoder's own). An empty text switches prompts off.
-        chunks: Split longer texts into chunks instead of cutting them, and pool the chunks: tokens or sentences,
-            followed by :SIZE, :OVERLAP and :mean or :max if you want, such as tokens:128:32:mean (default: the
-            encoder's own). An empty text switches chunks off. An index (search build) keeps the chunks, and takes no
-            :mean or :max.
-        template: For the poolings mask and denoised-mask: the text around every sentence, with {} and [MASK] (default:
-            the encoder's own, else 'This sentence of "{}" means [MASK] .').
-    """
-
-    pooling: str | None
-    max_length: int | None
-    dtype: str | None
-    device: str | None
-    revision: str | None
-    prompt: "str | Mapping[Role, str] | None"
-    chunks: str | None
-    template: str | None
-
-
-class RunEncoder(TypedDict):
-    """How the encoder of a run is opened."""
-
-    model: str
-    pooling: NotRequired[str | None]
-    max_length: NotRequired[int | None]
-    dtype: NotRequired[str | None]
-    device: NotRequired[str | None]
-    revision: NotRequired[str | None]
-    prompt: NotRequired[str | dict[str, str] | None]
-    chunks: NotRequired[str | None]
+"""Folder in which a calibrated encoder and a run keep their calibrator."""
 
 
 class FittedRun(TypedDict):
     """What the record of a run tells of its encoder."""
 
-    encoder: RunEncoder
+    encoder: EncoderRecipe
 
 
 @dataclass(frozen=True)
@@ -94,20 +54,23 @@ class Kind:
 
     called: str
     known: Callable[[Path], bool]
-    open: "Callable[[str, Path, bool, dict[str, Any]], SentenceEncoder]"
+    open: Callable[[str, Path, bool, dict[str, Any]], SentenceEncoder]
     calibrated: bool = False
 
 
 @working("opening the encoder")
-def load(model: str | Path | None = None, *, force: bool = False, **options: Unpack[LoadOptions]) -> "SentenceEncoder":
-    """Open an encoder, raw or calibrated.
+def load(
+    model: str | Path | SentenceEncoder | None = None, *, force: bool = False, **options: Unpack[EncoderOptions]
+) -> SentenceEncoder:
+    """Open an encoder, raw or calibrated. What cannot be opened is refused here; weights are read when it encodes.
 
     Args:
         model: A hub id, also of a calibrated encoder; the folder of a transformers model, a
             sentence-transformers model, a saved or calibrated encoder, or a run; or a file of word vectors. None is the
-            encoder that comes as a package (``bertflow.encoder.embedded``), with its inner layers.
+            encoder that comes as a package (``bertflow.encoder.embedded``), with its inner layers. An encoder that is
+            open is taken as it is.
         force: Accept a calibrator with an encoder that it was not fitted on, as one with another ``max_length``.
-        options: ``LoadOptions``.
+        options: ``EncoderOptions``.
 
     Returns:
         The encoder; ``load(**encoder.recipe)`` opens it again.
@@ -116,10 +79,11 @@ def load(model: str | Path | None = None, *, force: bool = False, **options: Unp
         UsageError: If the hub does not give it, an option cannot be used, or it is a calibrator alone.
         DataError: If it is missing, incomplete or damaged.
     """
+    if not (model is None or isinstance(model, str | Path)):
+        return model
+    require_between(1, max_length=options.get("max_length"))
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if model is None:
-        from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
-
         model, given = embedded_encoder(), {"pooling": RAW_POOLING, **given}
     place, kind = find(str(model), given.get("revision"))
     encoder = kind.open(str(model), place, force, given)
@@ -128,83 +92,36 @@ def load(model: str | Path | None = None, *, force: bool = False, **options: Unp
     return encoder
 
 
-def require_openable(model: Any = None, **options: Unpack[LoadOptions]) -> None:
-    """Refuse a name and options that ``load`` would refuse, before text is read and weights are loaded.
-
-    Args:
-        model: As for ``load``; an encoder that is open is left alone.
-        **options: ``LoadOptions``.
+def load_transformer(
+    model: str | Path | SentenceEncoder | None, **options: Unpack[EncoderOptions]
+) -> TransformerEncoder:
+    """Open a raw transformer, whose layers can be read and whose weights can be trained.
 
     Raises:
-        UsageError: If a pooling, dtype, device, length, template or chunks cannot be used, or the model has no such
-            layer.
-        DataError: If a model is missing.
+        UsageError: If it is something else; also as ``load``.
+        DataError: As ``load``.
     """
-    from bertflow.encoder.chunks import Chunks
-    from bertflow.encoder.device import PRECISIONS, resolve_device
-    from bertflow.encoder.embedded import embedded_encoder
-    from bertflow.encoder.folders import open_model
-    from bertflow.encoder.length import require_length, without_weights
-    from bertflow.encoder.pooling import DENOISED, parse_pooling
-    from bertflow.encoder.template import Template, require_positions
-
-    require_between(1, max_length=options.get("max_length"))
-    if dtype := options.get("dtype"):
-        lookup("dtype", PRECISIONS, dtype)
-    resolve_device(options.get("device") or "auto")
-    if chunks := options.get("chunks"):
-        Chunks.parse(chunks)
-    spelling = options.get("pooling") or ""
-    static = spelling.split("-")[0] == STATIC
-    pooling = parse_pooling(spelling) if spelling and not static else None
-    name = embedded_encoder() if model is None else model
-    if not isinstance(name, str | Path):
-        return
-    place, kind = find(str(name), options.get("revision"))
-    if kind.open is _no_encoder:
-        _no_encoder(str(name), place, False, {})
-    if kind.open is _run:
-        _require_calibrator(str(name), place)
-    length, template = options.get("max_length"), options.get("template")
-    if kind.open is _transformer and not static and (pooling or length or chunks or template):
-        folder = open_model(place)
-        if pooling:
-            folder.needed([pooling])
-        around = Template.around(folder, pooling or parse_pooling(folder.own_pooling()), template)
-        if length or chunks or around:
-            require_length(folder, length, chunks, options.get("prompt"))
-        if pooling and pooling.tokens == DENOISED:
-            require_positions(without_weights(folder))
+    encoder = load_plainly(model, **options)
+    if not isinstance(encoder, TransformerEncoder):
+        raise UsageError(
+            f"A raw transformer is needed, got a {type(encoder).__name__}. Give the encoder before the calibrator, "
+            "or the name of one."
+        )
+    return encoder
 
 
-def require_transformer(model: str | Path, revision: str | None = None) -> "ModelFolder":
-    """The folder of a raw transformer, of which no weights are read.
-
-    Raises:
-        UsageError: If it is something else.
-        DataError: If it is missing.
-    """
-    from bertflow.encoder.folders import open_model
-
-    place, kind = find(str(model), revision)
-    if kind.open is not _transformer:
-        raise UsageError(f"The layers of a raw transformer are needed, but {model} is not one. Give its folder.")
-    return open_model(place)
+def takes_options(model: str | Path | SentenceEncoder | None, revision: str | None = None) -> bool:
+    """Whether options open it: what is calibrated and word vectors only take the device."""
+    if not (model is None or isinstance(model, str | Path)):
+        return model.calibrator is None and isinstance(model.raw, TransformerEncoder)
+    kind = find(str(model), revision)[1] if model else None
+    return kind is None or not (kind.calibrated or kind.called == WORD_VECTOR_FILE)
 
 
-def calibrator_of(model: "str | Path | SentenceEncoder", revision: str | None = None) -> "AbstractCalibrator | None":
-    """The calibrator of what a user names, None for a raw encoder; no weights of an encoder are read.
-
-    Raises:
-        UsageError: As ``find``.
-        DataError: If it is missing or damaged.
-    """
-    from bertflow.calibration.spelling import load_calibrator
-
-    if not isinstance(model, str | Path):
-        return model.calibrator
-    place, kind = find(str(model), revision)
-    return load_calibrator(place / CALIBRATOR) if kind.calibrated else None
+def load_plainly(model: str | Path | SentenceEncoder | None, **options: Unpack[EncoderOptions]) -> SentenceEncoder:
+    """Do what ``load`` does, for one of several encoders with the same options: some take the device alone."""
+    takes = takes_options(model, options.get("revision"))
+    return load(model, **options if takes else EncoderOptions(device=options.get("device")))
 
 
 def find(name: str, revision: str | None = None) -> tuple[Path, Kind]:
@@ -214,8 +131,6 @@ def find(name: str, revision: str | None = None) -> tuple[Path, Kind]:
         UsageError: If the hub does not give it.
         DataError: If it is missing, or nothing that is known.
     """
-    from bertflow.encoder.locating import locate
-
     place = Path(name).expanduser()
     restore(place)
     if place.suffix not in WORD_VECTORS or place.is_dir():
@@ -223,22 +138,17 @@ def find(name: str, revision: str | None = None) -> tuple[Path, Kind]:
     return place, next(kind for kind in KINDS if kind.known(place))
 
 
-def _word_vectors(name: str, place: Path, force: bool, options: dict[str, Any]) -> "SentenceEncoder":
-    from bertflow.encoder.static import WordVectorEncoder
-
+def _word_vectors(name: str, place: Path, force: bool, options: dict[str, Any]) -> SentenceEncoder:
     if unused := sorted(options.keys() - {"pooling", "device"}):
         raise UsageError(f"{name} is a file of word vectors, which has no {unused[0]}. Leave that option out.")
     return WordVectorEncoder(place, options.get("pooling", "mean"))
 
 
-def _no_encoder(name: str, place: Path, force: bool, options: dict[str, Any]) -> "SentenceEncoder":
+def _no_encoder(name: str, place: Path, force: bool, options: dict[str, Any]) -> SentenceEncoder:
     raise UsageError(f"{name} is a calibrator without an encoder. Give the folder that holds both.")
 
 
-def _transformer(name: str, place: Path, force: bool, options: dict[str, Any]) -> "SentenceEncoder":
-    from bertflow.encoder.static import StaticEncoder
-    from bertflow.encoder.transformer import TransformerEncoder
-
+def _transformer(name: str, place: Path, force: bool, options: dict[str, Any]) -> SentenceEncoder:
     pooling = options.get("pooling", "")
     if pooling.split("-")[0] != STATIC:
         return TransformerEncoder(name, **options)
@@ -248,44 +158,18 @@ def _transformer(name: str, place: Path, force: bool, options: dict[str, Any]) -
     return StaticEncoder(name, pooling.removeprefix(STATIC)[1:] or "content", **kept)
 
 
-def _calibrated(name: str, place: Path, force: bool, options: dict[str, Any]) -> "SentenceEncoder":
-    from bertflow.calibrated import CalibratedEncoder
-
+def _calibrated(name: str, place: Path, force: bool, options: dict[str, Any]) -> SentenceEncoder:
     return CalibratedEncoder.load(place, force=force, **{**options, "revision": None})
 
 
-def _run(name: str, place: Path, force: bool, options: dict[str, Any]) -> "SentenceEncoder":
-    """A run whose encoder lies elsewhere: opened as the run says, else as the calibrator has recorded."""
-    from bertflow.calibrated import CalibratedEncoder
-    from bertflow.calibration.spelling import load_calibrator
-    from bertflow.encoder.folders import open_model, recorded_prompts, shown_prompts
-    from bertflow.encoder.transformer import TransformerEncoder
-    from bertflow.records import check_record, read_record
-
-    _require_calibrator(name, place)
-    run = read_record(place / "run.json", FittedRun, "training run", "Train again.")["encoder"]
-    calibrator = load_calibrator(place / CALIBRATOR)
-    known = calibrator.provenance.encoder if calibrator.provenance else {}
-    recipe: dict[str, Any] = {key: known[key] for key in ("pooling", "max_length", "dtype", "template") if key in known}
-    if "prompt" in known:
-        recipe["prompt"] = recorded_prompts(known)
-    kept = {key: value for key, value in run.items() if key in RunEncoder.__annotations__}
-    given = {key: value for key, value in {**kept, "device": None, **options}.items() if value is not None}
-    recipe |= given
-    check_record(recipe, RunEncoder, str(place / CALIBRATOR), "training run", "Train again.")
-    if "prompt" in known and "prompt" not in given:
-        own = open_model(recipe["model"], recipe.get("revision")).prompts()
-        if own != recipe["prompt"]:
-            logger.warning(
-                "%s uses the prompts that its calibrator was fitted with, %s; those of the model are %s.",
-                name, shown_prompts(recipe["prompt"]), shown_prompts(own),
-            )  # fmt: skip
-    return CalibratedEncoder(TransformerEncoder(**recipe), calibrator, force)
-
-
-def _require_calibrator(name: str, run: Path) -> None:
-    if not (run / CALIBRATOR).is_dir():
+def _run(name: str, place: Path, force: bool, options: dict[str, Any]) -> SentenceEncoder:
+    """A run whose encoder lies elsewhere: opened as the run says."""
+    if not (place / CALIBRATOR).is_dir():
         raise UsageError(f"The run {name} has no calibrator yet. Finish it with --resume auto.")
+    run = read_record(place / "run.json", FittedRun, "training run", "Train again.")["encoder"]
+    kept = {key: value for key, value in run.items() if key in EncoderRecipe.__annotations__ and value is not None}
+    encoder = TransformerEncoder(**{**kept, "device": "auto", **options})
+    return CalibratedEncoder(encoder, load_calibrator(place / CALIBRATOR), force)
 
 
 def _holds(*files: str) -> Callable[[Path], bool]:

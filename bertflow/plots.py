@@ -33,17 +33,17 @@ LEGEND: dict[str, Any] = {"loc": "outside upper left", "frameon": False, "fontsi
 CELL = (0.75, 0.42)
 """Width and height of a cell, in inches."""
 DARK = 0.5
-"""Below this share of the color scale a number is white."""
+"""Share of the color scale below which a number is white."""
 WIDTH = 4.8
 """Width of a figure of the report, in inches: on a telephone it is shrunk by a quarter, and can still be read."""
 LETTER = 0.075
 """Width of a letter of a legend or a tick, in inches."""
 LABEL = 30
 """Letters of a line of a vertical label."""
+UNDATED: Mapping[str, Mapping[str, None]] = {"png": {"Software": None}, "pdf": {"CreationDate": None}, "svg": {}}
+"""Kind of a file of a picture -> what is left out of it, so that equal pictures are equal bytes."""
 COLUMNS = 3
 """Panels of points side by side."""
-BINS = 60
-"""Bins of a histogram."""
 
 
 def heatmaps(
@@ -129,16 +129,15 @@ def curves(
     return figure
 
 
-def histograms(panels: Mapping[str, Mapping[str, Float64]], x: str) -> Figure:
+def histograms(panels: Mapping[str, Mapping[str, Float64]], edges: Float64, x: str) -> Figure:
     """Densities of samples, in panels of equal axes, one below the other.
 
     Args:
         panels: Samples by name, by the title of the panel. Every panel has the same names, in the same order.
+        edges: Edges of the bins.
         x: Label of the horizontal axis.
     """
     figure, axes = _panels(0.9 + 1.1 * len(panels), rows=len(panels))
-    everything = np.concatenate([sample for samples in panels.values() for sample in samples.values()])
-    edges = np.linspace(everything.min(), everything.max() + 1e-9, BINS + 1)
     for axis, (panel, samples) in zip(axes, panels.items(), strict=True):
         for at, (name, sample) in enumerate(samples.items()):
             axis.hist(sample, edges, density=True, histtype="stepfilled", alpha=0.25, color=_look(at)["color"])
@@ -213,12 +212,13 @@ def intervals(rows: Mapping[str, tuple[float, float, float]], x: str) -> Figure:
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:
-    """Write a figure as SVG or PNG, by the ending of the path. Equal figures give equal bytes."""
+    """Write a figure as SVG, PNG or PDF, by the ending of the path. Equal figures give equal bytes."""
+    kind = Path(path).suffix[1:]
     with atomic_file(path) as aside:
-        if Path(path).suffix == ".svg":
+        if kind == "svg":
             aside.write_bytes(to_svg(figure))
         else:
-            figure.savefig(aside, format="png", dpi=150, metadata={"Software": None})
+            figure.savefig(aside, format=kind, dpi=150, metadata=UNDATED[kind])
 
 
 def to_svg(figure: Figure) -> bytes:

@@ -12,15 +12,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from bertflow.errors import UsageError
 
 logger = logging.getLogger("bertflow")
 
 Advance = Callable[[int], object]
-"""Is told how many more units are done."""
+"""Function that is told how many more units are done."""
 RANKS = (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"))
-"""Where torchrun and SLURM give the rank and the number of processes; the first pair that is set counts."""
+"""Variables in which torchrun and SLURM give rank and number of processes; the first pair that is set counts."""
 EVERY = 15.0
 """Seconds between two log lines."""
 READ = 1_000_000
@@ -39,7 +40,7 @@ def watched() -> bool:
 
 
 @contextmanager
-def bar(total: int, label: str, show: bool | None = None, unit: str = "sentences") -> Iterator[Advance]:
+def bar(total: int, label: str, show: bool | None = None, unit: str = "sentences", done: int = 0) -> Iterator[Advance]:
     """Show the progress of some work on stderr, or in a notebook.
 
     Args:
@@ -48,6 +49,7 @@ def bar(total: int, label: str, show: bool | None = None, unit: str = "sentences
         show: Whether to show a bar. None shows one in a terminal and in a notebook, and elsewhere logs a line from
             time to time.
         unit: What is counted, in the plural.
+        done: Units that were done before.
 
     Yields:
         A function that is told how many more units are done.
@@ -56,14 +58,15 @@ def bar(total: int, label: str, show: bool | None = None, unit: str = "sentences
     if first and (show or (show is None and watched())):
         from tqdm.auto import tqdm  # loads asyncio
 
+        look: dict[str, Any] = {"unit": f" {unit}", "delay": 0 if show else DELAY, "dynamic_ncols": True}
         with (
-            tqdm(total=total, desc=label, unit=f" {unit}", delay=0 if show else DELAY, dynamic_ncols=True) as shown,
+            tqdm(total=total, desc=label, initial=done, **look) as shown,
             working("", shown.refresh),
         ):
             yield shown.update
     else:
-        with working(label):
-            yield Lines(total, label, unit).advance if first and show is None else lambda units: None
+        with working(f"{label} {total:,} {unit}"):
+            yield Lines(total, label, unit, done=done).advance if first and show is None else lambda units: None
 
 
 @dataclass(eq=False)
@@ -76,15 +79,6 @@ class Stretch:
     begun: float = field(default_factory=time.monotonic)
     named: bool = False
     """Whether it was said."""
-
-    def __post_init__(self) -> None:
-        self._drawn = self.begun
-
-    def tick(self, now: float) -> None:
-        """Draw the bar from time to time: where no unit is done for long, its clock goes on."""
-        if now - self._drawn >= DELAY:
-            self._drawn = now
-            self.draw()
 
 
 @contextmanager
@@ -132,12 +126,11 @@ def never_silent(label: str) -> Iterator[None]:
     logger, last, ended = logging.getLogger("bertflow.progress"), LastWord(), threading.Event()
 
     def watch() -> None:
-        while not ended.wait(DELAY / 4):
-            now = time.monotonic()
-            if words := last.silent(now):
+        while not ended.wait(DELAY):
+            if words := last.silent(time.monotonic()):
                 logger.info("%s", words)
-            for stretch in [*_NAMED]:
-                stretch.tick(now)
+            for stretch in [*_NAMED]:  # where no unit is done for long, the clock of a bar goes on
+                stretch.draw()
 
     watcher = threading.Thread(target=watch, name="bertflow-progress", daemon=True)
     logging.getLogger("bertflow").addHandler(last)
@@ -154,7 +147,7 @@ def never_silent(label: str) -> Iterator[None]:
 
 
 def reading(sentences: Iterable[str]) -> Iterator[str]:
-    """The same sentences; how many were read is logged from time to time, as the length of the text is unknown."""
+    """The sentences; how many were read is logged from time to time, as the length of the text is unknown."""
     for number, sentence in enumerate(sentences, start=1):
         yield sentence
         if number % READ == 0:

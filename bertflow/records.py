@@ -20,7 +20,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator, Discriminator, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails, from_json
 from typing_extensions import TypedDict, is_typeddict
 
@@ -42,8 +42,8 @@ def _plain(name: str) -> str:
 
 FileName = Annotated[str, AfterValidator(_plain)]
 """The plain name of a file in the folder of the record, so that a record cannot point out of its folder."""
-Checked, KnownBy = AfterValidator, Discriminator
-"""In a schema: a check by a function, and the key by which the members of a union are told apart."""
+Checked = AfterValidator
+"""Check by a function, in a schema."""
 Checksums = dict[FileName, str]
 """SHA-256 of files in the folder of the record, by their names."""
 Size = Annotated[int, Field(ge=1, le=2**31)]
@@ -79,7 +79,7 @@ def parse_record(
     do: str = "Write it again.",
     finite: bool = True,
 ) -> Record:
-    """As ``read_record``, for JSON that was read already; ``name`` is what messages call it.
+    """Do what ``read_record`` does, for JSON that was read already; ``name`` is what messages call it.
 
     With ``finite=False`` numbers may be NaN or infinite; such a record has no checksum.
     """
@@ -106,13 +106,6 @@ def _seal(record: Any) -> str:
     if isinstance(record, dict):
         record = {key: value for key, value in record.items() if key != SEAL}
     return hashlib.sha256(json.dumps(record, sort_keys=True, allow_nan=False).encode()).hexdigest()
-
-
-def check_record(
-    record: Any, schema: type[Record], name: str, what: str = "record", do: str = "Write it again."
-) -> Record:
-    """As ``read_record``, for a record that is at hand, ready for JSON."""
-    return parse_record(json.dumps(record), schema, name, what, do)
 
 
 def read_arrays(

@@ -1,12 +1,16 @@
-"""Choose a row of a table by its name; the names of a tree of options."""
+"""Choose a row of a table by its name; rows of a user's own; the names of a tree of options."""
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from bertflow.errors import UnknownNameError
+from bertflow.errors import MissingCodeError, UnknownNameError, UsageError, reason_of
 
 Choice = TypeVar("Choice")
+NOT_OWN = ("bertflow", "torch", "nflows", "sklearn", "functools", "builtins")
+"""Packages of what is saved; code of all others is a user's own."""
 
 
 def lookup(kind: str, table: Mapping[str, Choice], name: str) -> Choice:
@@ -28,9 +32,38 @@ def lookup(kind: str, table: Mapping[str, Choice], name: str) -> Choice:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A sentence that names the closest of the known names, with a space before it; empty if none is close."""
-    close = difflib.get_close_matches(name, known, n=1)
+    """A sentence that names the closest of the known names, else one that begins so; empty if there is none.
+
+    A space stands before it.
+    """
+    names = list(known)
+    begun = [one for one in names if len(name) > 2 and one.startswith(name)]
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.65) or begun
     return f" Did you mean {close[0]}?" if close else ""
+
+
+def own_modules(*parts: object) -> list[str]:
+    """Modules of a user's own in which some classes and functions, or the classes of objects, are defined."""
+    names = {getattr(part, "__module__", "builtins") for part in parts}
+    return sorted(name for name in names if name.partition(".")[0] not in NOT_OWN)
+
+
+@contextmanager
+def own_code(place: object, modules: Sequence[str]) -> Iterator[None]:
+    """Name the modules of a user's own that ``place`` needs, if it cannot be read and they are not imported.
+
+    Raises:
+        MissingCodeError: With the modules; they are never imported because a folder names them.
+    """
+    try:
+        yield
+    except (TypeError, RuntimeError, UsageError) as error:
+        if not (missing := [name for name in modules if name == "__main__" or name not in sys.modules]):
+            raise
+        raise MissingCodeError(
+            f"{place} needs code of your own, in {', '.join(missing)}: {reason_of(error)}. Add --import {missing[0]}, "
+            "or import it before in Python."
+        ) from None
 
 
 def flat_options(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -1,10 +1,11 @@
 """What a public function returns: a frozen record that a person can read, a program can use, and a folder can keep.
 
+answer()   what a person reads first, on one screen
 parts()    what a person reads, in order: tables and lines       to_markdown()   the same as a document
 as_dict()  every number, ready for JSON                          to_json()       the same as text
     save()     both, in a folder
 
-A command prints the parts of what its function returns.
+A command prints the answer of what its function returns, or with ``--details`` all parts.
 """
 
 import re
@@ -33,7 +34,11 @@ class AbstractResult(ABC):
 
     @abstractmethod
     def parts(self) -> Iterable[Table | Section | str]:
-        """What a person reads, in order; a string is one or several lines, printed as they are."""
+        """What a person reads, in order; a string is one or several lines."""
+
+    def answer(self) -> Iterable[Table | Section | str]:
+        """What a command prints of it, all of which is seen at once; the rest is for ``--details``, and for files."""
+        return self.parts()
 
     def as_dict(self) -> dict[str, Any]:
         """Every field but ``not_in_json``, ready for JSON."""
@@ -60,7 +65,9 @@ class AbstractResult(ABC):
             is_line = isinstance(part, str)
             text += "\n" if text and not (is_line and in_list) else ""
             text += (
-                "".join(f"* {line}\n" for line in part.splitlines()) if isinstance(part, str) else part.to_markdown()
+                "".join(re.sub(r"^(?!\d+\. |$)", "* ", line) + "\n" for line in part.splitlines() if line)
+                if isinstance(part, str)
+                else part.to_markdown()
             )
             in_list = is_line
         return text
@@ -95,7 +102,7 @@ class AbstractResult(ABC):
 
 
 def ready_for_json(value: Any) -> Any:
-    """The same in the types of JSON: records and mappings as objects, arrays and tuples as lists, paths as text.
+    """A value in the types of JSON: records and mappings as objects, arrays and tuples as lists, paths as text.
 
     A record that has ``as_dict`` says itself what is written of it.
     """

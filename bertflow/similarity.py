@@ -66,7 +66,7 @@ def _minus_distances(a: Array, b: Array, metric: str) -> NDArray[np.float64]:
 
 
 def _finite(similarity: Paired) -> Paired:
-    """The same, in float64; refuses rows that are not finite, or so large that their similarity is not."""
+    """A similarity in float64 that refuses rows that are not finite, or so large that their similarity is not."""
 
     def checked(a: Array, b: Array) -> NDArray[np.float64]:
         sides = [np.asarray(x, dtype=np.float64) for x in (a, b)]

@@ -14,8 +14,17 @@ from bertflow.registry import lookup
 MISSING = "-"
 """The cell of a table where there is no value."""
 
+UNSCALED = "_cosine"
+"""Ending of the metrics that are shown as they are; all others are x 100."""
+
 FORMULA = ("=", "+", "@")
 """What a formula of a spreadsheet begins with."""
+
+
+class Strong(str):
+    """A line that says what counts: bold where lines can be."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True)
@@ -64,6 +73,37 @@ def _escaped(cell: str) -> str:
 
 def _aligned(line: Sequence[str], widths: Sequence[int]) -> list[str]:
     return [line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))]
+
+
+def number(value: float | None, metric: str = "", sign: str = "") -> str:
+    """A value as tables show it, x 100 for all but some metrics; a dash where there is none.
+
+    Args:
+        value: In [-1, 1].
+        metric: What it is of.
+        sign: "+" for differences that show their sign.
+    """
+    if value is None:
+        return MISSING
+    return f"{value if metric.endswith(UNSCALED) else 100 * value:{sign}.2f}"
+
+
+def shortened(text: str, most: int) -> str:
+    """A text cut to so many characters."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def cell(value: str | float | None, digits: int = 3, most: int = 40) -> str:
+    """A text cut to so many characters, or a number with so many digits behind the point; a dash for nothing."""
+    if value is None:
+        return MISSING
+    return f"{value:.{digits}f}" if isinstance(value, float) else shortened(str(value), most)
+
+
+def interval(low: float | None, high: float | None, metric: str = "", sign: str = "") -> str:
+    """An interval as tables show it."""
+    ends = (low, high)
+    return MISSING if None in ends else " to ".join(number(end, metric, sign) for end in ends)
 
 
 def write_rows(path: str | Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

@@ -10,23 +10,12 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+import numpy as np
+from numpy.typing import NDArray
 
 NO_LETTERS = re.compile(r"[\W_]+")
 """What is neither letter nor digit, as ``str.isalnum`` says of each character."""
-
-
-NOT_SEEN = frozenset(("Cc", "Cf", "Zs", "Zl", "Zp"))
-"""Unicode's categories of characters that nobody sees: controls, signs of format, white space."""
-
-
-def is_blank(text: str) -> bool:
-    """Whether there is nothing to be seen in a text: it is empty, or white space, zeros and the like."""
-    return all(unicodedata.category(sign) in NOT_SEEN for sign in text)
 
 
 def text_key(sentence: str) -> str:
@@ -40,23 +29,35 @@ def hash_text(sentence: str) -> int:
     return int.from_bytes(hashlib.blake2b(text_key(sentence).encode(), digest_size=8).digest(), "little")
 
 
-def hash_texts(sentences: Iterable[str]) -> "NDArray[np.uint64]":
+def hash_texts(sentences: Iterable[str]) -> NDArray[np.uint64]:
     """The distinct hashes of some sentences, sorted."""
-    import numpy as np
-
     return np.unique(np.fromiter((hash_text(sentence) for sentence in sentences), dtype=np.uint64))
 
 
-def digest(hashes: "NDArray[np.uint64]") -> str:
+def digest(hashes: NDArray[np.uint64]) -> str:
     """One fingerprint for a set of text hashes, whatever the order the text came in."""
-    import numpy as np
-
     return hashlib.sha256(np.unique(hashes).astype("<u8").tobytes()).hexdigest()
 
 
-def seen_share(sentences: Sequence[str], hashes: "NDArray[np.uint64]") -> float:
+def seen_share(sentences: Sequence[str], hashes: NDArray[np.uint64]) -> float:
     """Share of the distinct ``sentences``, by key, that are among ``hashes``; in [0, 1]."""
-    import numpy as np
-
     evaluated = hash_texts(sentences)
     return float(np.isin(evaluated, hashes).mean()) if len(evaluated) else 0.0
+
+
+def unique_pairs(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The pairs of which neither side stood in an earlier pair that was kept, by text key.
+
+    In a ranking of all texts for each query, a text that answers two queries, or a query with two texts, would count
+    right answers as wrong.
+    """
+    kept: list[tuple[str, str]] = []
+    queries: set[str] = set()
+    texts: set[str] = set()
+    for query, text in pairs:
+        keys = text_key(query), text_key(text)
+        if keys[0] not in queries and keys[1] not in texts:
+            queries.add(keys[0])
+            texts.add(keys[1])
+            kept.append((query, text))
+    return kept

@@ -25,6 +25,8 @@ from transformers import (
     RobertaTokenizerFast,
 )
 
+from bertflow.errors import DataError
+
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
 WORDS = ["the", "a", *NOUNS, "runs", "sleeps", "eats", "sings", "big", "small", "red", "green", "in", "and", "##s", "."]
@@ -174,6 +176,18 @@ def alike(one, other, rtol):
         math.isclose(float(a), float(b), rel_tol=rtol, abs_tol=1e-6 if "e" in a + b else 1.5 * digit + 1e-5)
         for a, b, digit in numbers
     )
+
+
+@pytest.fixture
+def refusal():
+    """The whole message with which a call is refused."""
+
+    def message(function, *arguments, error=DataError, **options):
+        with pytest.raises(error) as caught:
+            function(*arguments, **options)
+        return str(caught.value)
+
+    return message
 
 
 @pytest.fixture

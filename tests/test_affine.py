@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 from bertflow.affine import AffineMap, all_but_the_top_map, center_map, standardize_map, whitening_map
-from bertflow.errors import DataError, NullDirectionWarning, UsageError
+from bertflow.errors import NullDirectionWarning, UsageError
 from bertflow.moments import Moments
 
 AFFINE_MAPS = {
@@ -23,11 +23,6 @@ AFFINE_MAPS = {
 def x():
     generator = np.random.default_rng(0)
     return generator.normal(size=(300, 6)) @ generator.normal(size=(6, 6)) + generator.normal(size=6)
-
-
-def test_centered_rows_have_mean_zero(x):
-    z = center_map(Moments.of(x))(torch.tensor(x)).numpy()
-    np.testing.assert_allclose(z, x - x.mean(0))
 
 
 def test_standardized_coordinates_are_z_scores(x):
@@ -115,10 +110,8 @@ def test_fewer_rows_than_dimensions_say_what_they_span():
     assert torch.isfinite(affine(torch.tensor(x))).all()
 
 
-def test_more_directions_than_the_rank_are_refused(x):
-    with pytest.raises(DataError) as error:
-        whitening_map(Moments.of(x), 7)
-    assert str(error.value) == (
+def test_more_directions_than_the_rank_are_refused(x, refusal):
+    assert refusal(lambda: whitening_map(Moments.of(x), 7)) == (
         "Whitening to 7 directions was asked for, but 300 rows of dimension 6 have rank 6. "
         "Choose 1 to 6, or fit on more sentences."
     )
@@ -130,16 +123,16 @@ def test_taking_out_every_direction_leaves_one_and_says_so(x):
     assert torch.linalg.matrix_rank(affine.weight) == 1
 
 
-def test_taking_out_less_than_nothing_is_refused(x):
-    with pytest.raises(UsageError) as error:
-        all_but_the_top_map(Moments.of(x), -1)
-    assert str(error.value) == "All-but-the-top takes out k directions, k >= 0; got k=-1."
+def test_taking_out_less_than_nothing_is_refused(x, refusal):
+    assert refusal(lambda: all_but_the_top_map(Moments.of(x), -1), error=UsageError) == (
+        "All-but-the-top takes out k directions, k >= 0; got k=-1."
+    )
 
 
-def test_equal_rows_are_refused():
-    with pytest.raises(DataError) as error:
-        whitening_map(Moments.of(np.ones((5, 3))))
-    assert str(error.value) == ("All 5 rows are equal, so there is nothing to calibrate. Fit on different sentences.")
+def test_equal_rows_are_refused(refusal):
+    assert refusal(lambda: whitening_map(Moments.of(np.ones((5, 3))))) == (
+        "All 5 rows are equal, so there is nothing to calibrate. Fit on different sentences."
+    )
 
 
 @pytest.mark.parametrize("name", AFFINE_MAPS)

@@ -10,12 +10,10 @@ from bertflow.correlation import (
     bca_interval,
     correlation,
     jackknife,
-    pearson,
     percentile_interval,
     spearman,
     weighted_correlations,
 )
-from bertflow.errors import DataError
 from bertflow.evaluation.significance import pair_weights
 
 SCIPY = {"spearman": stats.spearmanr, "pearson": stats.pearsonr}
@@ -42,12 +40,6 @@ def under(name, gold, similarity, weights):
 def test_correlations_are_those_of_scipy(name, n, decimals):
     gold, similarity = sample(n, decimals)
     assert correlation(name, gold, similarity) == pytest.approx(SCIPY[name](gold, similarity)[0], abs=EXACT)
-
-
-def test_the_short_names_are_the_table_rows():
-    gold, similarity = sample(20)
-    assert spearman(gold, similarity) == correlation("spearman", gold, similarity)
-    assert pearson(gold, similarity) == correlation("pearson", gold, similarity)
 
 
 @pytest.mark.parametrize("name", CORRELATIONS)
@@ -204,7 +196,5 @@ def test_replicates_that_are_all_equal_give_a_point():
         ([1, 1, 1], [1, 2, 3], "A correlation needs variance, but all 3 values of the first sample are 1."),
     ],
 )
-def test_what_has_no_correlation_is_refused(a, b, message):
-    with pytest.raises(DataError) as refused:
-        spearman(np.array(a), np.array(b))
-    assert str(refused.value) == message
+def test_what_has_no_correlation_is_refused(a, b, message, refusal):
+    assert refusal(lambda: spearman(np.array(a), np.array(b))) == (message)

@@ -11,9 +11,9 @@ import bertflow
 TEXT = (Path(__file__).parents[1] / "docs" / "hooks" / "examples.md").read_text("utf-8")
 EXAMPLES = dict(re.findall(r"^## (\w+)\n\n```python\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE))
 LONG = {
-    "CollectionIndex", "demo", "diagnose", "evaluate", "export_encoder", "finetune", "fix", "inspect_geometry",
-    "load_sentence_transformer", "paper_tables", "reindex", "serve_encoder", "train", "verify_paper",
-    "write_search_example",
+    "CollectionIndex", "compare", "demo", "diagnose", "evaluate", "export_encoder", "finetune", "fix",
+    "inspect_geometry", "load_sentence_transformer", "paper_tables", "reindex", "serve_encoder", "train",
+    "verify_paper", "write_search_example",
 }  # fmt: skip
 SLOW = LONG | {name for name, code in EXAMPLES.items() if "build_index(" in code and name != "build_index"}
 """Those that take long, and those that do the same as others first."""

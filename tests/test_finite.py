@@ -19,7 +19,8 @@ from bertflow.data.corpus import Answer
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import BertflowError
-from bertflow.geometry.measures import MEASURES, Cloud
+from bertflow.geometry.cloud import Cloud
+from bertflow.geometry.measures import MEASURES
 from bertflow.moments import Moments
 from bertflow.similarity import SIMILARITIES, unit_rows
 from bertflow.store.store import EmbeddingStore
@@ -251,6 +252,7 @@ ENCODERS = {
 """By the name of each: calls that get an encoder, of which one embedding is bad, and a folder."""
 
 OTHERS = {
+    "AbstractTokenEncoder.vectors": "takes tokens and numbers of sentences",
     "BertFlow.embed": "gives back the tensor that it is given",
     "BertFlow.loss": "a step of the training, which stops where its loss is not finite",
     "BertFlow.nll": "the same",
@@ -259,6 +261,7 @@ OTHERS = {
     "DomainCheck.find": "compares what the encoder says of itself",
     "DomainCheck.load": "compares what the encoder says of itself",
     "EmbeddingStore.rows": "takes numbers of rows",
+    "load": "opens an encoder, or gives back the one that it is given",
     "Moments": "refuses what is not finite in tests/test_moments.py; it has no rows",
     "Moments.from_arrays": "the same",
     "Provenance": "takes hashes",
@@ -267,7 +270,7 @@ OTHERS = {
     "CollectionIndex": "reads rows out of a database, in tests/retrieval/test_collection_index.py",
     "CollectionIndex.percentiles": "takes cosines",
     "ScoreCalibrator.load": "compares what the encoder says of itself",
-    "TransformerEncoder": "takes counts of tokens, in tests/encoder/test_learned.py",
+    "TransformerEncoder": "takes counts of tokens, in tests/encoder/test_seen_text.py",
     "TransformerEncoder.padded": "takes numbers of tokens",
     "export_encoder": "writes the encoders of this package alone, which refuse such embeddings when they make them",
     "reindex": "reads rows out of a database, and refuses them by their id in tests/runs/test_reindexing.py",

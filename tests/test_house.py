@@ -6,6 +6,8 @@ import subprocess
 import sys
 import tomllib
 from collections import defaultdict
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -31,7 +33,7 @@ OWN_VALUES = {
 
 DOORS = {
     "argparse": ("cli",),
-    "filelock": ("store",),
+    "filelock": ("jobs.py",),
     "jsonargparse": ("cli",),
     "langchain_core": ("integrations/langchain.py",),
     "matplotlib": ("plots.py",),
@@ -39,6 +41,7 @@ DOORS = {
     "nflows": ("flow",),
     "onnx": ("export",),
     "onnxruntime": ("export",),
+    "openpyxl": ("data/cells.py",),
     "prometheus_client": ("serve/metrics.py",),
     "pgvector": ("databases/pgvector.py", "databases/postgres.py"),
     "psycopg": ("databases/pgvector.py", "databases/postgres.py"),
@@ -60,7 +63,7 @@ LOADED = {
     "import bertflow": (),
     "import bertflow.training": (),
     "import bertflow.runs": (),
-    "import bertflow.runs.rows, bertflow.calibration.spelling": ("torch", "sklearn"),  # fit and transform
+    "import bertflow.runs.sources, bertflow.calibration.spelling": ("torch", "sklearn"),  # fit and transform
     "import bertflow; bertflow.TransformerEncoder": ("torch", "transformers"),
     FIT: ("torch", "sklearn"),
     "import bertflow; bertflow.load_calibrator": ("torch", "sklearn"),
@@ -70,8 +73,14 @@ LOADED = {
 """Code -> the heavy libraries that it may load."""
 
 
-def statements(path):
-    return ast.parse(path.read_text("utf-8")).body
+@cache
+def parsed(path):
+    return ast.parse(path.read_text("utf-8"))
+
+
+@cache
+def nodes(path):
+    return [*ast.walk(parsed(path))]
 
 
 def places(found):
@@ -82,14 +91,14 @@ def places(found):
 def test_no_public_class_or_function_is_defined_twice():
     found = defaultdict(list)
     for path in OUTSIDE_CLI:
-        for one in statements(path):
+        for one in parsed(path).body:
             if isinstance(one, ast.ClassDef | ast.FunctionDef) and not one.name.startswith("_"):
                 found[one.name].append(str(path.relative_to(PACKAGE)))
     assert places(found) == {}
 
 
 def constants(path):
-    for one in statements(path):
+    for one in parsed(path).body:
         target = (
             one.target if isinstance(one, ast.AnnAssign) else one.targets[0] if isinstance(one, ast.Assign) else None
         )
@@ -105,6 +114,25 @@ def test_no_constant_is_written_down_twice():
     assert {name: paths for (name, _), paths in places(found).items() if name not in OWN_VALUES} == {}
 
 
+NO_SUBJECT = re.compile(r"(Of|As|That|Those|From|The same)\b")
+NO_NOUN = re.compile(r"(Begins|Below|Between|By|Fewer|For|In|Into|Is|Its|Likewise|Stands|Takes|Where|Whether|With)\b")
+
+
+def docstrings(path):
+    """Texts that stand alone, each with the code before it."""
+    bodies = [getattr(one, "body", None) for one in nodes(path)]
+    for body in bodies:
+        for before, one in pairwise([None, *body]) if isinstance(body, list) else ():
+            if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) and isinstance(one.value.value, str):
+                yield one.value.value.strip(), ast.unparse(before) if before else ""
+
+
+def test_docstrings_begin_with_their_subject_and_those_of_constants_with_a_noun():
+    said = [(text, before) for path in FILES for text, before in docstrings(path)]
+    assert [text for text, _ in said if NO_SUBJECT.match(text)] == []
+    assert [text for text, code in said if re.match(r"_?[A-Z]{2}", code) and NO_NOUN.match(text)] == []
+
+
 def test_no_public_name_is_the_name_of_a_module():
     modules = {path.parent.name if path.stem == "__init__" else path.stem for path in OUTSIDE_CLI}
     assert modules & set(bertflow.__all__) == set()
@@ -117,7 +145,7 @@ def test_no_file_is_long():
 
 def imports(path):
     """Every module that a file imports, wherever in the file it does so."""
-    for one in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for one in nodes(path):
         if isinstance(one, ast.Import):
             yield from (name.name for name in one.names)
         elif isinstance(one, ast.ImportFrom):
@@ -130,10 +158,10 @@ def test_errors_that_were_not_foreseen_are_caught_by_the_command_line_alone():
         str(path.relative_to(PACKAGE))
         for path in FILES
         if PACKAGE in path.parents
-        for one in ast.walk(ast.parse(path.read_text("utf-8")))
+        for one in nodes(path)
         if isinstance(one, ast.ExceptHandler) and (one.type is None or getattr(one.type, "id", "") in wide)
     ]
-    assert found == ["cli/__init__.py"]
+    assert found == ["cli/program.py"]
 
 
 @pytest.mark.parametrize("library", DOORS)
@@ -156,6 +184,23 @@ def test_imports_wait_until_they_are_used(code):
     done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert set(ast.literal_eval(done.stdout)) <= set(LOADED[code])
+
+
+EXTRAS = {
+    "bertflow.integrations.langchain": ("langchain_core", "langchain-core", "langchain"),
+    "bertflow.integrations.mteb": ("mteb", "mteb", "mteb"),
+    "bertflow.integrations.usearch": ("usearch.index", "usearch", "search"),
+    "bertflow.plots": ("matplotlib.figure", "matplotlib", "plots"),
+}
+"""Module -> what it imports, the package of that, and the extra that brings it."""
+
+
+@pytest.mark.parametrize("module", EXTRAS)
+def test_without_an_extra_its_pip_line_is_given(module):
+    imported, package, extra = EXTRAS[module]
+    script = f"import sys; sys.modules[{imported!r}] = None\ntry: import {module}\nexcept ImportError as no: print(no)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == f"This needs the package {package}. Install it with: pip install 'bertflow[{extra}]'\n"
 
 
 def rows(heading):

@@ -2,19 +2,17 @@
 
 import json
 import sys
-import textwrap
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import bertflow
-import bertflow.cli
 from bertflow.affine import center_map
-from bertflow.calibration.closed_forms import CLOSED_FORMS, AbstractClosedForm, ClosedForm
-from bertflow.calibration.kinds import CalibratorKind
+from bertflow.calibration.closed_forms import CLOSED_FORMS, AbstractClosedForm, CalibratorKind, ClosedForm
 from bertflow.calibration.spelling import CALIBRATORS
-from bertflow.cli import COMMANDS, main
+from bertflow.cli import main
+from bertflow.cli.commands import COMMANDS, Row
 from bertflow.data.sts_tasks import TASKS, StsTask
 from bertflow.encoder.pooling import POOLINGS, Pooling
 from bertflow.geometry.measures import MEASURES, Measure
@@ -188,7 +186,7 @@ class TestAMeasure:
 
     @pytest.fixture(autouse=True)
     def _row(self, monkeypatch):
-        row = Measure("width", "how many coordinates there are", lambda cloud: float(cloud.dim), lambda n, dim: dim)
+        row = Measure("width", lambda cloud: float(cloud.dim), lambda n, dim: dim)
         monkeypatch.setitem(MEASURES, "width", row)
 
     def test_the_report_shows_it(self, bert, bertflow_, files, tmp_path):
@@ -227,34 +225,20 @@ class TestAPreset:
 
 
 class TestACommand:
-    """One file in cli/, one row in COMMANDS."""
+    """One row in COMMANDS."""
 
     @pytest.fixture(autouse=True)
-    def _file_and_row(self, monkeypatch, tmp_path):
-        (tmp_path / "count_words.py").write_text(
-            textwrap.dedent('''
-                """``bertflow count-words``."""
+    def _row(self, monkeypatch):
+        def count_words(text: str, least: int = 1) -> None:
+            """Count the words of a text.
 
-                from bertflow.cli.command import Command
+            Args:
+                text: The text.
+                least: Shortest word that counts, in letters.
+            """
+            sys.stdout.write(f"{sum(len(word) >= least for word in text.split())}\n")
 
-
-                def count_words(text: str, least: int = 1) -> None:
-                    """Count the words of a text.
-
-                    Args:
-                        text: The text.
-                        least: Shortest word that counts, in letters.
-                    """
-                    print(sum(len(word) >= least for word in text.split()))
-
-
-                main = Command("count-words", count_words, positionals=("text",)).main
-            ''')
-        )
-        monkeypatch.setattr(bertflow.cli, "__path__", [*bertflow.cli.__path__, str(tmp_path)])
-        monkeypatch.setitem(COMMANDS, "count-words", "count the words of a text")
-        yield
-        sys.modules.pop("bertflow.cli.count_words", None)
+        monkeypatch.setitem(COMMANDS, "count-words", Row("count the words of a text", count_words, ("text",)))
 
     def test_it_is_listed_and_explained_and_runs(self, bertflow_):
         assert "  count-words " in bertflow_("--help")

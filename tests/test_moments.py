@@ -68,20 +68,18 @@ def test_float32_rows_are_summed_in_float64(x):
 
 
 @pytest.mark.parametrize(("value", "found"), [(np.nan, "NaN"), (np.inf, "inf")])
-def test_a_value_that_is_not_finite_is_named(x, value, found):
+def test_a_value_that_is_not_finite_is_named(x, value, found, refusal):
     x[150, 3] = value
-    with pytest.raises(DataError) as error:
-        Moments.of(x)
-    assert str(error.value) == (
+    assert refusal(Moments.of, x) == (
         f"Embeddings must be finite, but row 150, column 3 holds {found}. "
         "Look for a half-precision overflow in the encoder, or leave the row out."
     )
 
 
-def test_different_widths_do_not_merge(x):
-    with pytest.raises(DataError) as error:
-        Moments.of(x).merge(Moments.of(x[:, :3]))
-    assert str(error.value) == "Moments of dimension 5 and 3 cannot be merged. Same encoder, same pooling?"
+def test_different_widths_do_not_merge(x, refusal):
+    assert refusal(lambda: Moments.of(x).merge(Moments.of(x[:, :3]))) == (
+        "Moments of dimension 5 and 3 cannot be merged. Same encoder, same pooling?"
+    )
 
 
 def test_arrays_hold_all_of_it(x):

@@ -31,10 +31,7 @@ def test_a_card_names_nothing_of_the_place_where_it_was_made(model, how, expecte
     [
         ({}, [["inspect", "bert"]]),
         ({"calibrated": False, "text": "a.txt"}, [["fix", "bert", "a.txt", "--output", "fixed-2"]]),
-        (
-            {"calibrated": False},
-            [("search", "example", "e"), ["fix", "bert", "e/text.txt", "--output", "fixed-2"]],
-        ),
+        ({"calibrated": False}, [("search", "example", "e"), ["fix", "bert", "e/text.txt", "--output", "fixed-2"]]),
     ],
     ids=["nothing-serves", "text", "no-text"],
 )

@@ -14,15 +14,14 @@ from torch.utils._pytree import tree_leaves
 from bertflow.calibration.closed_forms import AllButTheTop, Center, Ridge, Standardize, TwoBand, Whitening
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.device import sent
-from bertflow.encoder.packing import VARLEN
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.finetuning import FinetuneRecipe
 from bertflow.finetuning.fitting import SiameseFit
 from bertflow.finetuning.joint import JOINT
 from bertflow.finetuning.objectives import OBJECTIVES, Sides
-from bertflow.training.fitting import FlowFit
+from bertflow.training.batches import take
+from bertflow.training.flow_fit import FlowFit
 from bertflow.training.recipe import resolve
-from bertflow.training.rows import take
 
 GPU = torch.device("meta")
 SENTENCES = ["the man runs", "a dog", "", "the big cat eats in the garden .", "a red bird sings"]
@@ -68,7 +67,7 @@ def placed(module):
 
 def on_gpu(encoder, dtype=torch.float32):
     """An encoder whose model is on the GPU."""
-    encoder._stack.model.to(GPU, dtype)
+    encoder.stack.model.to(GPU, dtype)
     encoder.device = GPU
     return encoder
 
@@ -91,16 +90,11 @@ POOLINGS = ["mean(1,4)", "sif(4)", "cls", "content", "max", "last-token", "mask"
 
 @torch.no_grad()
 @pytest.mark.parametrize("pooling", POOLINGS)
-@pytest.mark.parametrize("packs", [False, True])
-def test_a_batch_stays_on_the_gpu(tiny_bert, pooling, packs):
-    if packs:
-        pytest.importorskip(VARLEN)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_batch_stays_on_the_gpu(tiny_bert, pooling, dtype):
     encoder = TransformerEncoder(tiny_bert, pooling, device="cpu").count_tokens(SENTENCES)
     text = encoder.tokenized(SENTENCES)
-    if packs:
-        encoder._stack = encoder._stack.packing([5, 6, 7], [1, 4])
-        assert encoder._stack.packs
-    on_gpu(encoder, torch.bfloat16 if packs else torch.float32)
+    on_gpu(encoder, dtype)
     encoder.embed_batch(text.batch(np.arange(2), 0).to(GPU))  # what is done once
     for batch in text.batches(64, 0):
         with without_waiting():

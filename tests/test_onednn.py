@@ -223,10 +223,3 @@ def test_a_product_can_be_chosen_where_no_gradient_is_wanted(monkeypatch, counte
         torch.testing.assert_close(linear(x, weight, shift), step)
     assert made == [1]
     assert not counted
-
-
-def test_none_of_them_on_another_processor(monkeypatch, counted):
-    monkeypatch.setattr(onednn, "THROUGH_ONEDNN", ())
-    x, weight, shift = tensors((300,), 160, 120)
-    assert torch.equal(linear(x, weight, shift), nn.functional.linear(x, weight, shift))
-    assert not counted

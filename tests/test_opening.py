@@ -12,10 +12,11 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.closed_forms import AllButTheTop, Center
 from bertflow.cli import main
 from bertflow.data.pairs import Pairs
-from bertflow.encoder.static import StaticEncoder, WordVectorEncoder
-from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.encoder.transformer import StaticEncoder, TransformerEncoder
+from bertflow.encoder.word_vectors import WordVectorEncoder
 from bertflow.errors import DataError, UsageError
-from bertflow.evaluation.systems import encode_sets, open_system, pair_cosines
+from bertflow.evaluation.sides import encode_sets, pair_cosines
+from bertflow.evaluation.systems import open_system
 from bertflow.files import write_json
 from bertflow.opening import KINDS, find, load
 from bertflow.similarity import SIMILARITIES
@@ -56,10 +57,6 @@ def things(tiny_bert, tmp_path_factory):
     write_json(place / "run/run.json", {"encoder": recipe})
     saved.save(place / "tuned/encoder")
     write_json(place / "tuned/run.json", {"status": "done", "options": {"finetune": {}}, "encoder": recipe})
-    # Made before default prompts were used: what the calibrator has recorded counts.
-    bare = CalibratedEncoder.fit(TransformerEncoder(place / "st-roles", prompt="", **CPU), Center(), TEXT)
-    bare.calibrator.save(place / "run-bare/calibrator")
-    write_json(place / "run-bare/run.json", {"encoder": {"model": str(place / "st-roles"), "prompt": None}})
     lines = [f"{word} {row} {row * row - 4} 1" for row, word in enumerate(("the", "dog", "cat", "a", "sings"))]
     (place / "words.txt").write_text("\n".join(lines))
     return {
@@ -71,7 +68,6 @@ def things(tiny_bert, tmp_path_factory):
         "saved-roles": (place / "saved-roles", roles),
         "calibrated": (place / "calibrated", calibrated),
         "run": (place / "run", run),
-        "run-bare": (place / "run-bare", bare),
         "tuned": (place / "tuned", saved),
         "word vectors": (place / "words.txt", WordVectorEncoder(place / "words.txt")),
     }
@@ -127,7 +123,7 @@ def by_store(path, tmp_path):
 
 
 WAYS = [by_load, by_recipe, by_raw_and_calibrator, by_evaluation, by_langchain, by_sklearn, by_store]
-SAVED = ["saved", "saved-roles", "calibrated", "run", "run-bare", "tuned"]
+SAVED = ["saved", "saved-roles", "calibrated", "run", "tuned"]
 NAMES = ["transformers", "st", "st-default", "st-roles", *SAVED]
 
 
@@ -148,11 +144,9 @@ def test_what_is_opened_knows_what_it_is(things, name):
 
 @pytest.mark.parametrize("method", ["encode", "encode_query", "encode_document"])
 @pytest.mark.parametrize("name", ["st-roles", "calibrated", "static", "word vectors"])
-def test_the_name_of_a_prompt_by_position_is_refused(things, name, method):
+def test_the_name_of_a_prompt_by_position_is_refused(things, name, method, refusal):
     opened = load(things["st"][0], pooling="static", **CPU) if name == "static" else load(things[name][0], **CPU)
-    with pytest.raises(UsageError) as caught:
-        getattr(opened, method)(TEXT, "query")
-    assert str(caught.value) == (
+    assert refusal(lambda: getattr(opened, method)(TEXT, "query"), error=UsageError) == (
         "The second argument of encode is progress (True, False or None), got 'query'. Name every other option, as "
         "batch_size=32. For a prompt, use encode_query, or open the encoder with prompt=..."
     )
@@ -179,8 +173,8 @@ REFUSED = [
     ("serve", "word vectors", "Only transformers can be served, this is a WordVectorEncoder. Give the folder of"),
     ("train", "word vectors", "A raw transformer is needed, got a WordVectorEncoder."),
     ("train", "calibrated", "A raw transformer is needed, got a CalibratedEncoder. Give the encoder before"),
-    ("sweep", "calibrated", "The layers of a raw transformer are needed, but "),
-    ("sweep", "run", "The layers of a raw transformer are needed, but "),
+    ("sweep", "calibrated", "A raw transformer is needed, got a CalibratedEncoder."),
+    ("sweep", "run", "A raw transformer is needed, got a CalibratedEncoder."),
     ("sweep", "saved", "keeps blocks 1 to 2 of 4, but layer 4 is asked for. Use the model it was saved from."),
 ]
 """What a command refuses for the kind of thing that it is, and what it says."""
@@ -265,13 +259,6 @@ def test_queries_and_documents_have_prompts_of_their_own(things, tiny_bert):
     assert (encoder.describe()["prompt"], encoder.describe()["query_prompt"]) == ("a dog ", "the cat ")
 
 
-@pytest.mark.parametrize("name", ["saved-roles", "calibrated"])
-def test_a_saved_encoder_keeps_both_prompts(things, name):
-    path, expected = things[name]
-    np.testing.assert_allclose(load(path, **CPU).encode_query(TEXT), expected.encode_query(TEXT), atol=1e-6)
-    assert not np.allclose(expected.encode_query(TEXT), expected.encode(TEXT), atol=1e-3)
-
-
 def test_evaluation_of_queries_has_their_prompt(things):
     path, expected = things["st-roles"]
     encoder, pairs = load(path, **CPU), Pairs("faq", tuple(TEXT), tuple(TEXT[::-1]), kind="retrieval")
@@ -287,13 +274,7 @@ def test_evaluation_of_queries_has_their_prompt(things):
 
 @pytest.mark.parametrize(
     ("prompt", "text"),
-    [
-        ("", ""),
-        ("query", "the cat "),
-        ("other", "dogs "),
-        ("a red ", "a red "),
-        ({"document": "a red "}, "a red "),
-    ],
+    [("", ""), ("query", "the cat "), ("other", "dogs "), ("a red ", "a red "), ({"document": "a red "}, "a red ")],
 )
 def test_a_prompt_can_be_named_given_or_switched_off(things, tiny_bert, prompt, text):
     encoder = load(things["st-roles"][0], prompt=prompt, **CPU)
@@ -301,19 +282,10 @@ def test_a_prompt_can_be_named_given_or_switched_off(things, tiny_bert, prompt, 
     np.testing.assert_allclose(encoder.encode(TEXT), expected, atol=1e-6)
 
 
-def test_a_prompt_for_something_else_is_refused(tiny_bert):
-    with pytest.raises(UsageError) as error:
-        load(tiny_bert, prompt={"answer": "a "}, **CPU)
-    assert str(error.value) == "A prompt is for document or query, got one for 'answer'."
-
-
-def test_the_prompt_of_a_calibrator_wins_and_is_said_once(things, caplog):
-    with caplog.at_level(logging.WARNING):
-        load(things["run-bare"][0], **CPU)
-    assert [message for message in caplog.messages if "prompt" in message] == [
-        f"{things['run-bare'][0]} uses the prompts that its calibrator was fitted with, none; those of the model are "
-        "'a dog ' before each document and 'the cat ' before each query."
-    ]
+def test_a_prompt_for_something_else_is_refused(tiny_bert, refusal):
+    assert refusal(load, tiny_bert, prompt={"answer": "a "}, **CPU, error=UsageError) == (
+        "A prompt is for document or query, got one for 'answer'."
+    )
 
 
 def test_the_prompts_of_a_folder_are_said(things, caplog):
@@ -387,7 +359,7 @@ def test_a_hub_id_of_a_calibrated_encoder_is_opened_at_its_revision(things, monk
         ("lost", UsageError, "The run {} has no calibrator yet. Finish it with --resume auto."),
     ],
 )
-def test_what_cannot_be_opened_is_said_in_one_line(things, path, error, message):
+def test_what_cannot_be_opened_is_said_in_one_line(things, path, error, message, refusal):
     place = things["calibrated"][0].parent
     # Both trainings have written encoder/ before they are done; of the last, the calibrator was deleted.
     for name, status, kind in (
@@ -397,16 +369,14 @@ def test_what_cannot_be_opened_is_said_in_one_line(things, path, error, message)
     ):
         (place / name / "encoder").mkdir(parents=True, exist_ok=True)
         write_json(place / name / "run.json", {"status": status, "options": {kind: {}}, "encoder": {}})
-    with pytest.raises(error) as refused:
-        load(place / path, **CPU)
-    assert str(refused.value) == message.format(place / path)
+    assert refusal(load, place / path, **CPU, error=error) == (message.format(place / path))
 
 
-def test_an_option_that_word_vectors_lack_is_refused(things):
+def test_an_option_that_word_vectors_lack_is_refused(things, refusal):
     path = things["word vectors"][0]
-    with pytest.raises(UsageError) as error:
-        load(path, max_length=4)
-    assert str(error.value) == f"{path} is a file of word vectors, which has no max_length. Leave that option out."
+    assert refusal(load, path, max_length=4, error=UsageError) == (
+        f"{path} is a file of word vectors, which has no max_length. Leave that option out."
+    )
 
 
 def test_every_kind_is_in_the_table(things):

@@ -43,18 +43,6 @@ def test_no_window_and_no_state_is_needed():
     )
 
 
-def test_without_matplotlib_the_pip_line_is_given():
-    script = (
-        "import sys; sys.modules['matplotlib.figure'] = None\n"
-        "try: import bertflow.plots\n"
-        "except ImportError as error: print(type(error).__name__, error)"
-    )
-    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert finished.stdout == (
-        "MissingExtraError This needs the package matplotlib. Install it with: pip install 'bertflow[plots]'\n"
-    )
-
-
 LINE = (np.arange(3.0), np.array([1.0, 2.0, 4.0]))
 
 
@@ -83,7 +71,9 @@ def test_the_reference_is_where_x_equals_y():
 
 
 def test_histograms_share_their_axes_and_bins():
-    figure = histograms({"raw": {"random": np.ones(9)}, "flow": {"random": np.zeros(9)}}, "cosine")
+    figure = histograms(
+        {"raw": {"random": np.ones(9)}, "flow": {"random": np.zeros(9)}}, np.linspace(0, 1, 5), "cosine"
+    )
     assert len({axis.get_xlim() for axis in figure.axes}) == len({axis.get_ylim() for axis in figure.axes}) == 1
 
 

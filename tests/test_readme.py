@@ -93,7 +93,7 @@ def test_a_wrong_output_is_found():
 
 def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 140
-    assert (ROOT / "docs" / "cone.svg").stat().st_size <= 150 * 1024
+    assert all((ROOT / "docs" / name).stat().st_size <= 150 * 1024 for name in ("cone.svg", "cone-dark.svg"))
 
 
 def test_the_readme_tells_the_numbers_of_its_picture():
@@ -101,6 +101,21 @@ def test_the_readme_tells_the_numbers_of_its_picture():
     for one in medians.values():
         assert f"{one['random']:.2f}" in PAGES["README"]
         assert f"{one['together']:.2f}" in PAGES["README"]
+
+
+def test_the_readme_tells_what_the_notebook_of_the_search_printed():
+    cells = json.loads((ROOT / "examples" / "search_an_faq.ipynb").read_text("utf-8"))["cells"]
+    printed = "".join(line for cell in cells for out in cell.get("outputs", []) for line in out.get("text", []))
+    table = re.findall(r"^\| (?:before|after) \| (.*) \| (0\.\d+) \|$", PAGES["README"], re.M)
+    shares = re.findall(r"(\d+\.\d) %", PAGES["README"].split("## A search")[1].split("## Your own")[0])
+    places = re.findall(r"^ +(\d+) -> +(\d+) ", printed, re.M)
+    assert len(table) == len(shares) == 2
+    assert all(re.search(rf"1\. {cosine}  [\w-]+  {re.escape(text)}", printed) for text, cosine in table)
+    assert all(re.search(rf"{share} \(.*\) +(raw|two-band)$", printed, re.M) for share in shares)
+    earlier = sum(int(after) < int(before) for before, after in places)
+    assert (earlier, len(places) - earlier) == (6, 2)
+    assert "53.5 (" in printed
+    assert "53.5 %" in PAGES["README"]
 
 
 def test_what_fix_prints_in_the_readme_is_what_the_guide_runs():

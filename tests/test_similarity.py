@@ -36,10 +36,10 @@ def test_float32_is_computed_in_float64(name, rows):
     assert SIMILARITIES[name].paired(*(x.astype(np.float32) for x in rows)).dtype == np.float64
 
 
-def test_a_zero_row_has_no_cosine():
-    with pytest.raises(DataError) as error:
-        unit_rows(np.array([[1.0, 0.0], [0.0, 0.0]]))
-    assert str(error.value) == ("Cosine needs embeddings of length above zero, but row 1 is all zeros. Leave it out.")
+def test_a_zero_row_has_no_cosine(refusal):
+    assert refusal(lambda: unit_rows(np.array([[1.0, 0.0], [0.0, 0.0]]))) == (
+        "Cosine needs embeddings of length above zero, but row 1 is all zeros. Leave it out."
+    )
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e200])

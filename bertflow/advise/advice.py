@@ -10,36 +10,44 @@ fix.json   fix.md        the verdict and every number behind it
 
 import copy
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from bertflow.advise import require_new
 from bertflow.advise.asked_queries import AskedQueries
 from bertflow.advise.asking import write_asked
 from bertflow.advise.bare_vectors import VectorEncoder
+from bertflow.advise.candidates import RATES
 from bertflow.advise.evidence import FEWEST_LABELS, Judgement
 from bertflow.advise.keeping import Choice, choices_section
 from bertflow.advise.likely import Geometry, Shape
+from bertflow.advise.naming import in_words
 from bertflow.advise.reading import SplitText
+from bertflow.advise.verdict import LIKELY
 from bertflow.calibration.closed_forms import Whitening
 from bertflow.calibration.flow import FlowCalibrator
+from bertflow.calibration.spelling import RAW
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.cutting import Cut
 from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.errors import UsageError
 from bertflow.export.targets import write_export
-from bertflow.files import atomic_folder, write_json, write_text
+from bertflow.files import atomic_folder, require_place, write_json, write_text
 from bertflow.geometry.inspecting import write_report
+from bertflow.geometry.report import REPORT
 from bertflow.next_steps import next_command
 from bertflow.opening import load
 from bertflow.results import AbstractResult
 from bertflow.scoring.domain import DomainCheck
 from bertflow.scoring.scores import ScoreCalibrator
-from bertflow.tables import Section, Table
+from bertflow.tables import Section, Strong, Table
 
 EXPORTED = "sentence-transformers"
 """The folder for other tools, and what ``bertflow export`` calls it."""
+REASONS = 3
+"""Reasons that are shown at first."""
 ASKED = "ask.csv"
 BESIDE = "likely"
 """The folder of a change that something speaks against."""
@@ -127,32 +135,55 @@ class Advice(AbstractResult):
         "exported",
     )
 
-    def parts(self) -> Iterator[Table | Section | str]:
-        """What to do; why; the geometry before and after and the evidence as tables; what else there is to say."""
-        yield f"VERDICT: {self.verdict}" + (f" ({self.system})" if self.system != "raw" else "")
+    def answer(self) -> Iterator[str]:
+        """What to do, three reasons, the threshold, and the files."""
+        yield Strong(f"VERDICT: {self.verdict}" + (f" ({self.system})" if self.system != RAW else ""))
         if self.standing:
-            yield f"STANDING: {self.standing}"
-        if self.folder:
-            report = self.folder / "geometry" / "report.html"
-            yield f"written   {self.folder / self._place}, {self.folder / 'fix.md'}, {report}"
+            yield f"EVIDENCE: {self.standing}"
+        if words := in_words(self.system):
+            yield f"means     {words}"
+        yield ""
+        yield from (f"{at}. {reason}" for at, reason in enumerate(self.reasons[:REASONS], start=1))
+        yield ""
+        yield from self._threshold()
+        yield from self._files()
+
+    def _threshold(self) -> Iterator[str]:
+        """The cosine from which on two texts are a match."""
+        for rate in reversed(RATES):
+            with suppress(UsageError):
+                cosine = self.scores.threshold(rate).value
+                yield f"threshold a cosine of {cosine:.2f} or more is a match: 1 of {1 / rate:,.0f} random pairs passes"
+                return
+
+    def _files(self) -> Iterator[str]:
+        """What was written, and what to do with it."""
+        if not self.folder:
+            return
+        yield f"files     {self.folder / self._place}, {self.folder / 'geometry' / REPORT}"
         yield from self.exported
         if self.beside:
-            where = f"{self.folder / BESIDE}: " if self.folder else ""
             yield (
-                f"beside    {where}{self.beside} may help or harm, so it was not written over your encoder; "
-                f"{FEWEST_LABELS} labelled pairs of your use decide (--labels FILE)"
+                f"beside    {self.folder / BESIDE}: {self.beside} may help or harm, so it was not written over your "
+                "encoder"
             )
         if self.asked is not None:
-            where = f"{self.folder / ASKED}: " if self.folder else ""
-            yield f"asked     {where}{len(self.asked)} pairs: fill in the score, and give the table as --labels"
-        yield from self.reasons
+            yield f"asked     {self.folder / ASKED}: fill in the score of {len(self.asked)} pairs, then --labels FILE"
+        if self.standing == LIKELY or self.beside:
+            yield f"prove     --labels FILE with {FEWEST_LABELS} pairs or more; --ask 100 writes such a table"
+        yield f"details   {self.folder / 'fix.md'}, or --details"
+
+    def parts(self) -> Iterator[Table | Section | str]:
+        """The answer; the other reasons; the geometry before and after, and the evidence; what else there is to say."""
+        yield from (line for line in self.answer() if not line.startswith("details"))
+        yield from self.reasons[REASONS:]
         if self.choices:
             yield choices_section(self.choices, self.shape.bare)
-        rows = {"raw": self.geometry["reference_raw"], self.system: self.geometry["reference_advised"]}
+        rows = {RAW: self.geometry["reference_raw"], self.system: self.geometry["reference_advised"]}
         lines = [
             (name, *(format(getattr(row, field), form) for field, form in SHOWN.values())) for name, row in rows.items()
         ]
-        of = f"Of {rows['raw'].n:,} sentences that nothing was fitted on, one a document."
+        of = f"On {rows[RAW].n:,} sentences that nothing was fitted on, one per document."
         yield Section("Geometry", Table(("system", *SHOWN), tuple(lines)), (of,))
         yield from (one.section() for one in (*self.evidence, *filter(None, [self.stand_in])))
         if self.queries is not None:
@@ -163,7 +194,7 @@ class Advice(AbstractResult):
 
     def headline(self) -> str:
         """The verdict in one line."""
-        return f"{self.of}: {self.verdict}" + (f" ({self.system})" if self.system != "raw" else "")
+        return f"{self.of}: {self.verdict}" + (f" ({self.system})" if self.system != RAW else "")
 
     def as_dict(self) -> dict[str, Any]:
         """Every number, ready for JSON."""
@@ -188,7 +219,7 @@ class Advice(AbstractResult):
     def saved(self, folder: str | Path) -> "Advice":
         """Write the folder as ``save`` does; returns the advice that knows where it is."""
         folder = Path(folder)
-        require_new(folder)
+        require_place(folder, folder=True, new=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
         with atomic_folder(folder) as aside:
             place = aside / self._place
@@ -211,11 +242,11 @@ class Advice(AbstractResult):
             pairs = [one.evidence.judging for one in self.evidence[:1] if one.evidence.judging.kind != "binary"]
             write_report(
                 aside / "geometry",
-                f"Geometry of {self.of}",
+                f"Geometry report: {self.of}",
                 self._looked_at(),
                 self.text.reference,
                 pairs[0] if pairs else None,
-                verdict=self.headline() + (f": {self.standing.partition(':')[0]}" if self.standing else ""),
+                verdict=self.headline() + (f": {self.standing}" if self.standing else ""),
                 then=next_command(folder / "encoder") if place.name == "encoder" else "",
             )
             write_json(aside / "fix.json", advice.as_dict())
@@ -246,5 +277,4 @@ class Advice(AbstractResult):
         encoder = load(aside / "encoder")
         written = write_export(encoder, aside / EXPORTED, EXPORTED, name=name, notes=notes)
         flag = ", trust_remote_code=True" if written.ours else ""
-        why = f", where {', '.join(written.ours)} is bertflow's" if written.ours else ""
-        return (f"elsewhere SentenceTransformer({str(folder / EXPORTED)!r}{flag}){why}",)
+        return (f"elsewhere SentenceTransformer({str(folder / EXPORTED)!r}{flag})",)

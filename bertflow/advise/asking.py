@@ -15,19 +15,20 @@ should be, and what the labels are worth: benchmarks/ask.py.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from bertflow.data.pairs import Pairs, parse_score
+from bertflow.data.columns import parse_score
+from bertflow.data.pairs import Pairs
 from bertflow.data.tables import open_table, table_suffix
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError
+from bertflow.files import write_text
 from bertflow.similarity import unit_rows
-from bertflow.tables import write_rows
+from bertflow.tables import to_csv
 from bertflow.text_keys import text_key
 
 COLUMNS = ("sentence1", "sentence2", "score", "scale")
@@ -100,8 +101,9 @@ def drawn(
 
 
 def write_asked(path: Path, pairs: Pairs) -> None:
-    """Write the table to fill in."""
-    write_rows(path, COLUMNS, [(one, two, "", SPELLED) for one, two in zip(pairs.first, pairs.second, strict=True)])
+    """Write the table to fill in; by the mark at its beginning Excel knows that it is UTF-8."""
+    rows = [(one, two, "", SPELLED) for one, two in zip(pairs.first, pairs.second, strict=True)]
+    write_text(path, f"\ufeff{to_csv(COLUMNS, rows)}")
 
 
 def read_asked(path: str | Path) -> tuple[Pairs, int] | None:
@@ -117,11 +119,11 @@ def read_asked(path: str | Path) -> tuple[Pairs, int] | None:
     """
     if not table_suffix(path) or not (table := open_table(path)).known([COLUMNS]):
         return None
-    rows = [(number, cells[:3]) for number, cells in table.read(COLUMNS)]
+    rows = list(table.usable(COLUMNS[:3], lambda row: row))
     judged = [
-        (str(one), str(two), parse_score(score, SCALE, partial(table.bad, number)))
-        for number, (one, two, score) in rows
-        if str("" if score is None else score).strip()
+        (str(row.cells[0]), str(row.cells[1]), parse_score(row, 2, SCALE))
+        for row in rows
+        if str("" if row.cells[2] is None else row.cells[2]).strip()
     ]
     if len(judged) < FEWEST_ASKED:
         raise DataError(

@@ -6,7 +6,6 @@ of the same flow, so both cost one fit. A few sentences and a few steps of the f
 
 import copy
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -18,15 +17,16 @@ from bertflow.calibration.flow import FlowCalibrator
 from bertflow.calibration.spelling import RAW, STATIC, SystemSpec, parse_systems
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.pooling import COUNTED, parse_pooling
-from bertflow.errors import DataError, NullDirectionWarning, UsageError
-from bertflow.evaluation.systems import SharedPass, pair_cosines
+from bertflow.errors import DataError, UsageError, without_null_warnings
+from bertflow.evaluation.sides import pair_cosines
+from bertflow.evaluation.systems import SharedPass
 from bertflow.flow.glow import FlowMap
-from bertflow.maps import of_unit_rows
+from bertflow.maps import fitted_map
 from bertflow.progress import unsaid, working
 from bertflow.scoring.domain import FEWEST_HELD_OUT, ROWS_A_DIRECTION, DomainCheck
 from bertflow.scoring.random_pairs import FEWEST
 from bertflow.scoring.scores import ScoreCalibrator
-from bertflow.training.purpose import Purpose
+from bertflow.training import Purpose
 from bertflow.training.recipe import resolve
 
 DEFAULT = "center,abtt(1),whitening,whitening(128),sif+whitening,sif+whitening(128),flow,flow(128)"
@@ -131,8 +131,7 @@ def fit_candidates(
     """
     systems: dict[str, SentenceEncoder] = {RAW: source.pooled(source.own_pooling)}
     flows: dict[str, FlowCalibrator] = {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NullDirectionWarning)  # the report says how many directions are left
+    with without_null_warnings():  # the report says how many directions are left
         for row, pooling in rows.items():
             encoder = source.pooled(pooling, sentences)
             if row.calibrator is None:
@@ -159,8 +158,8 @@ def fit_candidates(
 
 
 def _first(flow: FlowCalibrator, k: int) -> FlowCalibrator:
-    """The same flow; the embedding keeps the first k of its coordinates."""
-    module = of_unit_rows(flow.map)
+    """A copy of the flow; its embedding keeps the first k of its coordinates."""
+    module = fitted_map(flow.map)
     assert isinstance(module, FlowMap), "embeddings of one dimension have no candidates"
     reduced = copy.copy(flow)
     k = min(k, module.glow.dim)

@@ -18,13 +18,14 @@ from bertflow.calibration.spelling import SystemSpec
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.cutting import unknown_share
+from bertflow.encoder.options import EncoderOptions
 from bertflow.errors import MOST_RESAMPLES, UsageError, require_between, require_seed
 from bertflow.evaluation.systems import SharedPass
-from bertflow.opening import LoadOptions, load
+from bertflow.opening import load
 from bertflow.registry import lookup
 from bertflow.retrieval.comparing import load_queries
 from bertflow.similarity import unit_rows
-from bertflow.training.purpose import Use
+from bertflow.training import Use
 
 FEWEST_RESAMPLES = 100
 """Fewest resamples: with fewer, the ends of a 95 % interval are single draws."""
@@ -61,7 +62,7 @@ class Request:
     without_text_hashes: bool
     progress: bool | None
     say: Callable[[str], None]
-    options: LoadOptions
+    options: EncoderOptions
 
     def require_usable(self) -> None:
         """Refuse what cannot be used, before anything is read.
@@ -204,8 +205,8 @@ def _read_all(request: Request, most: int) -> tuple[str, SentenceEncoder, str, D
     """
     encoder, text = request.sources
     if request.vectors is None:
-        documents = read_documents(text, request.columns)
         name, opened = _opened(encoder, request.options)
+        documents = read_documents(text, request.columns)
     else:
         documents = Documents([]) if text is None else read_documents(text, request.columns, whole_lines=True)
         lines = None if text is None else [line for document in documents for line in document.sentences]
@@ -215,7 +216,7 @@ def _read_all(request: Request, most: int) -> tuple[str, SentenceEncoder, str, D
     return name, opened, Path(text).name if isinstance(text, str | Path) else "" if text is None else "text", documents
 
 
-def _opened(encoder: str | Path | SentenceEncoder, options: LoadOptions) -> tuple[str, SentenceEncoder]:
+def _opened(encoder: str | Path | SentenceEncoder, options: EncoderOptions) -> tuple[str, SentenceEncoder]:
     """An encoder that is not calibrated yet, and its name."""
     if isinstance(encoder, str | Path):
         name = Path(encoder).resolve().name if Path(encoder).exists() else str(encoder)
@@ -229,7 +230,7 @@ def _opened(encoder: str | Path | SentenceEncoder, options: LoadOptions) -> tupl
 
 
 def _with_real_pairs(documents: Documents, encoder: SentenceEncoder, request: Request) -> Documents:
-    """The same, or one column alone where two that were found by their text are no pairs."""
+    """The documents, or one column of them alone where two that were found by their text are no pairs."""
     columns = documents.columns
     if columns is None or not columns.alone:
         return documents

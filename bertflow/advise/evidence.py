@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 
 from bertflow.advise.asking import read_asked
-from bertflow.calibration.spelling import RAW, parse_system
+from bertflow.advise.naming import FLOW, advice_for
+from bertflow.calibration.spelling import RAW
 from bertflow.data.docstrings import docstring_pairs
 from bertflow.data.pairs import Pairs, load_pairs, unique_sentences
 from bertflow.encoder.abstract import SentenceEncoder
@@ -31,15 +32,12 @@ from bertflow.encoder.cutting import unknown_share
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.evaluating import score_sets
 from bertflow.evaluation.report import Report
-from bertflow.evaluation.rows import Column
-from bertflow.evaluation.significance import LEVEL, Difference
+from bertflow.evaluation.score_table import Column
+from bertflow.evaluation.significance import LEVEL, Difference, Place
 from bertflow.tables import Section
 
 FEWEST_LABELS = 100
 """Fewest labelled pairs: with fewer, no interval can tell systems apart."""
-FLOW = "use the flow"
-ADVICE: Mapping[str, str] = {"whitening": "whiten", "ridge": "whiten", "flow": FLOW, "": "weigh the tokens"}
-"""Row of ``CALIBRATORS``, or empty for none -> what is advised where a candidate of that row is best."""
 STAND_INS = 600
 """Docstring pairs: a third of them choose, the others judge."""
 UNKNOWN_WORDS = 0.1
@@ -59,26 +57,32 @@ class EvidenceKind:
     Attributes:
         title: Its name.
         metric: What decides.
+        plain: What decides, in words.
         shown: The metrics that its table shows -> their titles.
     """
 
     title: str
     metric: str
+    plain: str
     shown: Mapping[str, str]
 
 
 RANKING = {"hit@1": "hit@1", "mrr": "MRR", "random_median_cosine": "median cosine", "random_p95_cosine": "95 % cosine"}
 LABELLED: Mapping[str, EvidenceKind] = {
-    "graded": EvidenceKind("graded labels", "cosine_spearman", {"cosine_spearman": "Spearman"}),
-    "binary": EvidenceKind("binary labels", "cosine_auc", {"cosine_auc": "ROC AUC"}),
-    "retrieval": EvidenceKind("retrieval labels", "mrr", RANKING),
+    "graded": EvidenceKind(
+        "graded labels", "cosine_spearman", "agreement with your scores", {"cosine_spearman": "Spearman"}
+    ),
+    "binary": EvidenceKind(
+        "binary labels", "cosine_auc", "separation of matches from others", {"cosine_auc": "ROC AUC"}
+    ),
+    "retrieval": EvidenceKind("retrieval labels", "mrr", "search quality", RANKING),
 }
-"""By the kind of the labelled pairs, how they are scored."""
+"""Kind of the labelled pairs -> how they are scored."""
 ASKED = replace(LABELLED["graded"], title="asked labels")
 """Judgements of pairs on which the candidates differ."""
 MINED = replace(LABELLED["retrieval"], title="mined pairs")
 """Evidence from the text itself."""
-STAND_IN = replace(MINED, title="pairs of docstrings of this machine")
+STAND_IN = replace(MINED, title="docstring pairs")
 """Evidence from other text."""
 
 
@@ -128,7 +132,7 @@ def load_evidence(labels: str | Path | Pairs, seed: int) -> Evidence:
     """
     if not isinstance(labels, Pairs) and (found := read_asked(labels)):
         return Evidence(ASKED, found[0], found[0], asked=found[1])
-    pairs = labels if isinstance(labels, Pairs) else load_pairs(labels, tuple(LABELLED))
+    pairs = load_pairs(labels, tuple(LABELLED))
     if pairs.kind not in LABELLED:
         raise UsageError(f"Labels must be of the kinds {', '.join(LABELLED)}, got {pairs.kind}. Give other pairs.")
     if len(pairs) < FEWEST_LABELS:
@@ -172,9 +176,9 @@ def announced(evidence: Sequence[Evidence], missing: str, bare: bool = False) ->
     if first.asked:
         return (
             f"{len(first.judging):,} of {first.asked:,} {first.kind.title} are filled in and decide: all of them "
-            f"choose and judge, corrected for the number of candidates{beside}"
+            f"choose and test, corrected for the number of candidates{beside}"
         )
-    return f"{_counted(first)} decide, half of them choose and half judge: a change can be proven{beside}"
+    return f"{_counted(first)} decide: one half chooses, the other half tests; a change can be proven{beside}"
 
 
 def _counted(one: Evidence) -> str:
@@ -198,7 +202,7 @@ class Judgement:
     among: Collection[str] | None = None
 
     def limited(self, among: Collection[str]) -> "Judgement":
-        """The same, where only some candidates may be chosen."""
+        """This judgement, where only some candidates may be chosen."""
         return replace(self, among=among)
 
     @property
@@ -252,10 +256,12 @@ class Judgement:
     def section(self) -> Section:
         """All systems on the judging half, x 100."""
         evidence, task = self.evidence, self.evidence.judging.task
-        columns = [Column(title, task, "all", metric) for metric, title in evidence.kind.shown.items()]
-        who = f"{len(evidence.choosing):,} chose ({self.chosen}), {len(evidence.judging):,} others judge."
+        columns = [Column(title, Place(task, "all", metric)) for metric, title in evidence.kind.shown.items()]
+        who = f"Chosen on {len(evidence.choosing):,} pairs ({self.chosen}), tested on {len(evidence.judging):,} others."
         if evidence.asked:
-            who = f"{len(evidence.judging):,} of {evidence.asked:,} are filled in; all of them chose ({self.chosen})."
+            who = (
+                f"{len(evidence.judging):,} of {evidence.asked:,} are filled in; chosen on all of them ({self.chosen})."
+            )
         how = f"{who} x 100, and cosines as they are."
         return Section(evidence.kind.title.capitalize(), self.judging.table(columns), (how, *self.judging.captions()))
 
@@ -270,30 +276,24 @@ class Judgement:
         kind = self.evidence.kind
         if candidate is None:
             return f"No candidate was fitted that the {kind.title} could judge."
-        gain = self.lead(candidate)
-        scores = self.judging.values(kind.metric)
+        gain, scores = self.lead(candidate), self.judging.values(kind.metric)
         before, after = (100 * scores[name] for name in (RAW, candidate))
         said = ""
         if gain.ci_low is not None and gain.ci_high is not None:
-            word = "better" if gain.ci_low > 0 else "worse" if gain.ci_high < 0 else "not to be told apart"
+            word = "better" if gain.ci_low > 0 else "worse" if gain.ci_high < 0 else "no significant difference"
             ends = f"95 % interval {100 * gain.ci_low:+.1f} to {100 * gain.ci_high:+.1f}"
             said = f": {word} ({100 * gain.difference:+.1f}, {ends})"
-        on = f"On {len(self.evidence.judging):,} {kind.title} that nothing was fitted on or chosen by, "
+        on = f"On {len(self.evidence.judging):,} {kind.title} (not used to fit or choose)"
         if self.evidence.asked:
-            on = f"On {len(self.evidence.judging):,} of {self.evidence.asked:,} {kind.title}, which chose it, "
+            on = f"On {len(self.evidence.judging):,} of {self.evidence.asked:,} {kind.title} (used to choose it)"
             if candidate == self.chosen and proven(gain) and not self.proves:
                 said += f", but no more than chance for the best of {len(self._candidates)}"
             said += (
                 ". These are the pairs on which the candidates differ most, so the difference counts: a score on "
                 "them does not hold for other pairs"
             )
-        return f"{on}{candidate} has {kind.shown[kind.metric]} x 100 {after:.1f}, raw {before:.1f}{said}."
-
-
-def advice_for(candidate: str) -> str:
-    """What is advised where this candidate is best."""
-    calibrator = parse_system(candidate).calibrator or ""
-    return ADVICE.get(calibrator, f"use {calibrator}")
+        what = f"{kind.plain} ({kind.shown[kind.metric]} x 100)"
+        return f"{on}, {what} is {after:.1f} with {candidate}, {before:.1f} raw{said}."
 
 
 def proven(row: Difference | None) -> bool:

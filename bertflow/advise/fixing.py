@@ -10,14 +10,11 @@ from bertflow.advise.advice import Advice
 from bertflow.advise.case import Request
 from bertflow.advise.trial import advise
 from bertflow.geometry.report import REPORT, show_page
-from bertflow.opening import require_openable
 
 
 def fixed(request: Request, output: str | Path | None, open_report: bool) -> Advice:
     """Advise, and write the advice where a folder is named."""
     request.require_usable()
-    if request.encoder is not None:
-        require_openable(request.encoder, **request.options)
     advice = advise(request)
     if output is None:
         return advice

@@ -52,7 +52,7 @@ class Choice:
         costs = [f"{1000 * self.map_seconds:.1f} ms" if self.decision.system != "raw" else "nothing"]
         if self.encoding_seconds is not None:
             costs.insert(0, f"{self.encoding_seconds:.1f} s")
-        standing = self.decision.standing.split(":")[0] or MISSING
+        standing = self.decision.standing.split(",")[0] or MISSING
         return (self.what, self.decision.system, str(self.dim), *cells, standing, " + ".join(costs))
 
     def as_dict(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def choose(
 
 def choices_section(choices: Sequence[Choice], bare: bool) -> Section:
     """Both choices as a table; where vectors are ``bare``, nothing is known of other poolings."""
-    header = ("to do", "map", "width", "gain x 100 (95 %)", "measured by", "standing", "cost of 1,000")
+    header = ("to do", "map", "width", "gain x 100 (95 %)", "measured by", "evidence", "cost of 1,000")
     lines = []
     if bare:
         lines.append("What encoding again would gain needs the encoder: bertflow fix MODEL TEXT --keep_vectors.")

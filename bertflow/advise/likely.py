@@ -4,7 +4,7 @@
              zero, and nothing says that the encoder was made for sentences
     tuned    anything else
 
-That is the rule of ``bertflow.training.rows`` with two guards. On text of one narrow kind a tuned layer has a small
+That is the rule of ``bertflow.training.batches`` with two guards. On text of one narrow kind a tuned layer has a small
 ratio as well (captions: 43 to 60, code: 56), but a sentence-transformers folder with its own pooling is tuned in any
 case, and all that calibration helped had cosines far from zero. Docstrings in place of the user's text do not help:
 there the tuned layer has 42 and the embedding layer 36.
@@ -17,20 +17,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.advise.bare_vectors import VectorEncoder
-from bertflow.calibration.spelling import SystemSpec, parse_system
+from bertflow.calibration.spelling import SystemSpec, parse_system, parse_systems
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.encoder.pooling import Pooling, parse_pooling
+from bertflow.encoder.locating import own_pooling
+from bertflow.encoder.pooling import TEMPLATED, Pooling, parse_pooling
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
 from bertflow.evaluation.systems import SharedPass
-from bertflow.geometry.card import CENTERED
+from bertflow.geometry.sections import CENTERED
 from bertflow.maps import head_of
 from bertflow.moments import Moments
 from bertflow.progress import unsaid
 from bertflow.scoring.random_pairs import RandomPairs
+from bertflow.training.auto import CALIBRATED, LOOKED_AT, STEEP, effective_rank, participation_ratio
 from bertflow.training.recipe import PRESETS
 from bertflow.training.recipe import PURPOSES as PRESET_OF
-from bertflow.training.rows import CALIBRATED, LOOKED_AT, STEEP, effective_rank, participation_ratio
 
 PURPOSES: Mapping[str, str] = {
     "similarity": "pairs that mean the same",
@@ -43,24 +44,31 @@ TOKENS: Mapping[str, tuple[str, ...]] = {
     "similarity": ("soft-sif",),
     "search": ("sif", "soft-sif"),
     "topic": (),
-    "all": ("soft-sif",),
 }
-"""By purpose, the pooling that goes with its map. Docstring pairs may choose between two only for search, which they
-measure: for similarity their choice cost up to 4 points on captions (benchmarks/EXPLORED.md)."""
-MAPS: Mapping[str, str] = {"topic": "ridge(4)", "all": "ridge(50)"}
-"""By purpose, the map where many directions hold the variance; without a row, that of the purpose's preset without its
-flow. Whitening, cut or not, finds the one right text at the cost of its neighbors of one kind; these did not
+"""Pooling of each purpose, which goes with its map; for all uses it is that of ``FEW``. Docstring pairs may choose
+between two only for search, which they measure: for similarity their choice cost up to 4 points on captions
+(benchmarks/EXPLORED.md)."""
+STEEP_TOKENS = {**TOKENS, "similarity": ("sif",)}
+"""Pooling of each purpose where few directions hold the variance."""
+GENTLE = "ridge(50)"
+"""The map of uses that want neighbors of one kind; few sentences are enough for it."""
+MAPS: Mapping[str, str] = {"topic": GENTLE, "all": GENTLE}
+"""Map of each purpose where many directions hold the variance; without a row, that of the purpose's preset without its
+flow. Whitening, cut or not, finds the one right text at the cost of its neighbors of one kind; these rarely did
 (benchmarks/harm.md)."""
 STEEP_MAPS: Mapping[str, str] = {"topic": "ridge(4)"}
-"""The same where few directions hold the variance; without a row "ridge(1)", a whitening that shrinks a little."""
-SAFE: Mapping[str, str] = {"search": "soft-sif", "topic": "abtt(1)"}
-"""By purpose, what is used where something speaks against the likely map, since nothing is divided by a deviation. It
-harmed that purpose in no cell of benchmarks/harm.md. For the others no candidate did as well."""
+"""Map of each purpose where few directions hold the variance; without a row "ridge(1)", whitening that shrinks."""
+SAFE: Mapping[str, str] = {"search": "soft-sif", "topic": "soft-sif+abtt(1),abtt(1)", "all": "faint-sif"}
+"""Candidates of each purpose where something speaks against the likely map, the first that can be: none divides by a
+deviation. On narrow text it cost that purpose at most 2 points (benchmarks/harm.md). For similarity no candidate did
+as well."""
 COSTS: Mapping[str, str] = {
-    "similarity": "up to 9 points of neighbors of one kind (P@10), on one-line summaries",
+    "similarity": "up to 12 points of neighbors of one kind (P@10), on one-line summaries",
     "search": "up to 17 points of neighbors of one kind (P@10), on one-line summaries",
 }
-"""By purpose, what the likely map costs another one at worst; nothing where it has no row (benchmarks/harm.md)."""
+"""Cost of the likely map of a purpose for another one, at worst; without a row there is none (benchmarks/harm.md)."""
+ONE_TOKEN = ("cls", "pooler", "last-token", *TEMPLATED)
+"""Token reductions that read one token."""
 FIRST_LAST = "(1,-1)"
 """The first and the last block, as BERT-flow reads: only of a steep spectrum, and where the layers may be chosen."""
 SHORT = (
@@ -72,8 +80,10 @@ SHORT = (
     ("abtt(3)",),
 )
 """What comes next, where there are too few sentences, or the tokens are not at hand."""
-GENTLE = "ridge(50)"
-"""What comes next for uses that want neighbors of one kind; few sentences are enough for it."""
+FEW = 1000
+"""Fewest sentences whose counts of tokens are trusted for all uses, with soft-sif; below it is faint-sif. Of 250 to 800
+one-line summaries, soft-sif cost 2 to 4 points of neighbors of one kind, and faint-sif at most 1
+(benchmarks/harm.md)."""
 WIDEST = 2000
 """Most dimensions that the index of pgvector takes (HNSW, of 32-bit vectors)."""
 PART = 4
@@ -178,7 +188,7 @@ class Shape:
         """The number behind it."""
         made = f"; {self.made}" if self.made else ""
         return (
-            f"The variance is spread over {self.spread:.0f} of {self.dim} directions (participation ratio; above "
+            f"The embeddings use {self.spread:.0f} of {self.dim} directions (participation ratio; more than "
             f"{CALIBRATED:g} only in layers that were tuned for sentences){made}."
         )
 
@@ -191,10 +201,10 @@ def made_for_sentences(encoder: SentenceEncoder) -> str:
         return "the encoder was fine-tuned on labelled pairs"
     try:
         with unsaid():  # what there is to say of the folder was said when it was opened
-            own = parse_pooling(encoder._folder.own_pooling())
+            own = parse_pooling(own_pooling(encoder.spec.folder))
     except DataError:  # it has a module that we do not run: so the pooling was named, and is another one
         return ""
-    if encoder._folder.modules and own == encoder._pooling:
+    if encoder.spec.folder.modules and own == encoder.pooling:
         return "the encoder is a sentence-transformers model with the pooling that it was made for"
     return ""
 
@@ -228,7 +238,18 @@ def linear_form(purpose: str, dim: int, steep: bool) -> str:
     return f"two-band({tail:g})" if tail else f"whitening({head_of(dim)})"
 
 
-def recipes(purpose: str, dim: int, free: bool) -> dict[bool, list[list[SystemSpec]]]:
+def reads_one_token(source: SharedPass) -> bool:
+    """Whether the encoder's own pooling reads one token, as [CLS].
+
+    A mean in its place finds the right text better, and cost neighbors of one kind up to 17 points
+    (benchmarks/harm.md): so only a purpose that is named changes it.
+    """
+    return source.recipe is not None and parse_pooling(source.own_pooling).tokens in ONE_TOKEN
+
+
+def recipes(
+    purpose: str, dim: int, free: bool, one_token: bool = False, n: int = FEW
+) -> dict[bool, list[list[SystemSpec]]]:
     """By whether few directions hold the variance, what is likely best: the first that can be fitted, in this order.
 
     Each is one or several: between several, pairs decide, and without any it is the first.
@@ -237,14 +258,22 @@ def recipes(purpose: str, dim: int, free: bool) -> dict[bool, list[list[SystemSp
         purpose: What the encoder is used for.
         dim: Width of the embeddings.
         free: Whether the layers may be chosen.
+        one_token: Whether the encoder's own pooling reads one token.
+        n: Number of sentences.
     """
-    found = {}
+    found, kept, trusted = {}, one_token and purpose == "all", ("soft-sif" if n >= FEW else "faint-sif",)
     for steep in (True, False):
-        form = linear_form(purpose, dim, steep)
-        tokens = ("sif", *TOKENS[purpose][1:]) if steep and TOKENS[purpose] else TOKENS[purpose]
+        form = linear_form(purpose, dim, steep or kept)
+        tokens = () if kept else (STEEP_TOKENS if steep else TOKENS).get(purpose, trusted)
         layers = [FIRST_LAST, ""] if steep and free else [""]
         pooled = ([f"{one}{places}+{form}" for one in tokens] for places in layers if tokens)
-        few = [*([(f"soft-sif+{GENTLE}",)] if tokens else []), (GENTLE,)] if purpose in MAPS else SHORT
+        few = [*((f"{one}+{GENTLE}",) for one in tokens), (GENTLE,)] if purpose in MAPS else SHORT
         rungs = [*pooled, (form,), *few]
-        found[steep] = [[parse_system(spelling) for spelling in rung] for rung in rungs]
+        found[steep] = [list(map(parse_system, rung)) for rung in rungs]
     return found
+
+
+def fallbacks(purpose: str, one_token: bool = False) -> list[list[SystemSpec]]:
+    """What takes the place of a recipe that something speaks against: the first that can be fitted, in this order."""
+    free = purpose == "search" or not one_token
+    return [[row] for row in parse_systems(SAFE.get(purpose, "")) if free or not row.pooling]

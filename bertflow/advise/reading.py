@@ -12,22 +12,20 @@ is fitted on.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bertflow.data.columns import LEAST_WORDS, TextColumns, choose_columns
-from bertflow.data.corpus import load_sentences, require_columns
+from bertflow.data.columns import LEAST_WORDS, RENAME, TextColumns, added_up, choose_columns
+from bertflow.data.corpus import TextSource, load_sentences
 from bertflow.data.docstrings import sentences as complete_sentences
-from bertflow.data.hub import load_hub_table
-from bertflow.data.pairs import Pairs, unique_pairs
-from bertflow.data.skipping import usable
-from bertflow.data.tables import TextTable, is_plain_text, open_table, read_lines, table_suffix, usable_lines
+from bertflow.data.lines import read_lines, usable_lines
+from bertflow.data.pairs import Pairs
+from bertflow.data.tables import TableRow, TextTable, is_hub, is_plain_text, open_table, table_suffix
 from bertflow.errors import DataError, UsageError
-from bertflow.text_keys import text_key
+from bertflow.text_keys import text_key, unique_pairs
 
 HELD_OUT = 1 / 3
 """Largest share of the documents that is put aside."""
@@ -100,17 +98,15 @@ def read_documents(
         return _documents_of_lines(source, whole_lines)
     source, path = str(source), Path(source).expanduser()
     named = columns.split(",") if columns else None
-    require_columns([source], named)
+    TextSource([source], named)
     if is_plain_text(path):
         lines = (read_lines if whole_lines else usable_lines)(path)  # without a line, those after it have wrong vectors
         return _documents_of_lines((line for _, line in lines), whole_lines)
     if whole_lines:
         raise UsageError(f"The text of vectors is a .txt file, one line a vector, got {source}. Convert it.")
-    if source.startswith("hub:"):
-        return _documents_of_rows(load_hub_table(source.removeprefix("hub:")), named)
-    if table_suffix(path) is None:
+    if not is_hub(source) and table_suffix(path) is None:
         return Documents(Document((sentence,)) for sentence in load_sentences(source, named))
-    return _documents_of_rows(open_table(path, header=not all(map(str.isdecimal, named or [""]))), named)
+    return _documents_of_rows(open_table(source if is_hub(source) else path, named), named)
 
 
 def _documents_of_lines(given: Iterable[str], whole: bool) -> Documents:
@@ -132,7 +128,7 @@ def _document_of_block(block: list[str], whole: bool) -> Document:
 
 def _documents_of_rows(table: TextTable, named: Sequence[str] | None) -> Documents:
     columns = choose_columns(table, named)
-    rows = list(usable(partial(_texts_of_row, table, columns), table.read(columns.names)))
+    rows = list(table.usable(columns.names, _texts_of_row))
     if columns.paired:
         found = [Document.of(filter(None, row), [(row[0], row[1])]) for row in rows if any(row)]
         return _refused_if_empty(Documents(found, len(rows), "rows", columns), table)
@@ -147,13 +143,10 @@ def _refused_if_empty(documents: Documents, table: TextTable) -> Documents:
     raise DataError(f"{table.name} should hold sentences, but holds none. Give text.")
 
 
-def _texts_of_row(table: TextTable, columns: TextColumns, row: tuple[int, tuple[Any, ...]]) -> list[str]:
+def _texts_of_row(row: TableRow) -> list[str]:
     """The cells of a row as clean text; an empty one is empty."""
-    do = "Rename the columns that hold text, or name them with the option columns."
-    number, cells = row
-    filled = (cell.strip() if isinstance(cell, str) else cell is not None for cell in cells)
-    named = zip(columns.names, cells, filled, strict=True)
-    return [" ".join(table.text(number, name, cell, do).split()) if there else "" for name, cell, there in named]
+    filled = [cell.strip() if isinstance(cell, str) else cell is not None for cell in row.cells]
+    return [" ".join(row.text(at, RENAME).split()) if there else "" for at, there in enumerate(filled)]
 
 
 @dataclass(frozen=True)
@@ -189,8 +182,7 @@ class SplitText:
     @property
     def counted(self) -> str:
         """How the rows add up."""
-        parts = [f"{n:,} {what}" for what, n in self.rows.items() if n or what in ALWAYS]
-        return f"{sum(self.rows.values()):,} {self.unit} = {' + '.join(parts)}"
+        return added_up(self.rows, self.unit, ALWAYS)
 
     @property
     def without_pairs(self) -> str:

@@ -19,16 +19,16 @@ from bertflow.advise.asking import choose_pairs
 from bertflow.advise.case import Case, Request
 from bertflow.advise.evidence import Judgement, docstring_evidence
 from bertflow.advise.keeping import AGAIN, KEEP, Choice, choose
-from bertflow.advise.likely import SAFE, Geometry, Shape, layers_are_open, plain_pooling, recipes
+from bertflow.advise.likely import Geometry, Shape, fallbacks, layers_are_open, plain_pooling, reads_one_token, recipes
 from bertflow.advise.verdict import Decision, decide, looks_raw
-from bertflow.advise.vetoes import find_vetoes
+from bertflow.advise.vetoes import Vetoes
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.spelling import RAW, SystemSpec, parse_systems
+from bertflow.calibration.spelling import RAW, SystemSpec
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.cutting import Cut, measure_cut
 from bertflow.encoder.pooling import parse_pooling
 from bertflow.scoring.domain import DomainCheck
-from bertflow.training.purpose import Purpose, Use
+from bertflow.training import Purpose, Use
 
 SPANS_FEWER = "the sentences span fewer directions"
 
@@ -60,16 +60,16 @@ class FitPlan:
         choose = case.labelled or (case.evidence and request.purpose == "search")
         chosen = request.rows if choose or request.candidates or request.ask else []
         tried, not_tried = trying.select_candidates(chosen, source, dim, n)
-        ladders, searching = {steep: [[row] for row in request.rows] for steep in (True, False)}, {}
+        ladders, searching, spare = {steep: [[row] for row in request.rows] for steep in (True, False)}, {}, []
         if request.candidates is None:
             named = isinstance(request.encoder, str | Path)
             free = named and layers_are_open(source, request.options.get("pooling"))
-            ladders = recipes(request.purpose, dim, free)
+            one = reads_one_token(source)
+            ladders, spare = recipes(request.purpose, dim, free, one, n), fallbacks(request.purpose, one)
             searching = recipes("search", dim, free) if request.purpose == "all" and case.evidence else {}
         likely = trying.add_likely(tried, source, dim, n, ladders, request.keeps)
         search = trying.add_likely(tried, source, dim, n, searching, request.keeps)
-        fallback = parse_systems(SAFE.get(request.purpose, "") if request.candidates is None else "")
-        safe = trying.add_likely(tried, source, dim, n, {True: [fallback]}, request.keeps)[True]
+        safe = trying.add_likely(tried, source, dim, n, {True: spare}, request.keeps)[True]
         usable = {row.spelling for row in tried if not (request.keeps and row.pooling)}
         return cls(tried, not_tried, likely, search, next(iter(safe), ""), usable)
 
@@ -133,7 +133,7 @@ class Findings:
         doubted = likely and not proven and not shape.bare and request.purpose != "topic"
         stand_in = _ask_docstrings(request, case, {name: systems[name] for name in (RAW, *likely)}) if doubted else None
         safe = plan.safe if looks_raw(raw, shape) else ""
-        against = find_vetoes(systems, fitted, case.split.reference, case.queries, safe, seed)
+        against = Vetoes(systems, fitted, case.split.reference, case.queries, safe, seed)
         return cls(raw, shape, cut, encoding, systems, judged, likely, stand_in, against, safe)
 
     def decide(self, request: Request, case: Case, among: AbstractSet[str]) -> Decision:
@@ -151,7 +151,7 @@ def _ask_docstrings(request: Request, case: Case, systems: Mapping[str, Sentence
     """What pairs of docstrings say of some systems; None where they are in another language."""
     if (evidence := docstring_evidence(case.encoder, case.split.fitted)) is None:
         return None
-    request.say("evidence  the geometry is that of raw encoders, so it is checked against pairs of docstrings")
+    request.say("evidence  the geometry is that of raw encoders, so it is checked against docstring pairs")
     return evidence.judge(systems, request.resamples, request.seed)
 
 

@@ -18,30 +18,26 @@ Rescaling changes no ranking, so it is never wrong, and ``scores.json`` is writt
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from bertflow.advise.evidence import FEWEST_LABELS, Judgement, advice_for
+from bertflow.advise.evidence import FEWEST_LABELS, Judgement
 from bertflow.advise.likely import COSTS, Geometry, Shape, linear_form
+from bertflow.advise.naming import advice_for
 from bertflow.calibration.spelling import RAW, parse_system
 from bertflow.evaluation.significance import Difference
 from bertflow.training.recipe import PURPOSES as PRESET_OF
 
 RESCALE = "rescale the scores"
 MINED_ONLY = (
-    "Mined pairs measure search: does a text find the one beside it? Only labels can tell whether paraphrases come "
-    "closer; what helps search can harm similarity."
+    "Mined pairs measure search: does a text find the one beside it? Only labels can tell whether texts of the same "
+    "meaning come closer; what helps search can harm that."
 )
 PROVEN = "proven on your text"
-LIKELY = (
-    "likely: the same geometry as encoders where it helped; not proven on your text, and here is what would prove it"
-)
-HELPED = (
-    "Of 25 poolings of two encoders with such a geometry, 24 gained 3 to 28 points of similarity by calibration; one, "
-    "the mean of two tuned layers, lost 1 (benchmarks/EXPLORED.md)."
-)
+LIKELY = "likely, not proven on your text"
+HELPED = "Of 25 poolings with such a geometry, 24 gained 3 to 28 points of similarity by calibration, and one lost 1."
 UNKNOWN = (
     "Vectors do not say how their encoder was made. If it was made for sentences, as those of most services and of "
     "sentence-transformers are, calibration may cost 1 to 5 points of similarity, though it helped search."
 )
-STOOD_IN = "They may be of another kind or language than your text: they agree with the geometry, and prove nothing."
+STOOD_IN = "These pairs are not of your text: they agree with the geometry, and prove nothing."
 NOT_AGREED = "They speak against what the geometry says, so it is not used."
 NOT_KNOWN = "So it may be tuned already, and calibration may cost similarity."
 PROOF = (
@@ -55,11 +51,11 @@ WITH_FLOW = (
     'point of similarity, in search 0.7 to 1.9 hits of 100: --candidates "{}".'
 )
 INSTEAD = (
-    "So {} takes its place, which divides by no deviation of the text: for {} that did no harm on narrow text "
+    "So {} takes its place, which divides by no deviation of the text: on narrow text it cost {} at most 2 points "
     "(benchmarks/harm.md)."
 )
 COST = "What that may cost other uses: {} (benchmarks/harm.md)."
-RESCALED = "The percentiles of scores.json correct that without changing any ranking."
+RESCALED = "The percentiles in scores.json correct that, and change no ranking."
 
 
 class Decision(NamedTuple):
@@ -69,7 +65,7 @@ class Decision(NamedTuple):
         verdict: What is advised.
         system: The candidate to use; "raw" for none.
         standing: ``PROVEN``, ``LIKELY``, or empty where nothing is changed.
-        reasons: Plain sentences with the numbers behind the advice.
+        reasons: Plain sentences with the numbers behind the advice, the most important ones first.
         gain: Of the system over raw, on the pairs that judged it; None where there were none.
         beside: The candidate that may help and may harm: it stands beside the encoder; empty for none.
     """
@@ -122,7 +118,9 @@ def decide(
     wanted, standing = _wanted(raw, evidence, purpose, shape, likely, stand_in, safe)
     labelled = standing == PROVEN and not evidence[0].evidence.mined
     against = () if labelled or wanted == RAW else tuple(vetoes.get(wanted, ()))
-    system, standing = (wanted, standing) if not against else (RAW, "") if vetoes.get(safe) else (safe or RAW, LIKELY)
+    system = wanted
+    if against:
+        system, standing = (RAW, "") if vetoes.get(safe) else (safe or RAW, LIKELY)
     gain = evidence[0].lead(system) if evidence and system != RAW else stand_in.gain if stand_in else None
     if system != RAW:
         verdict = advice_for(system)
@@ -135,7 +133,10 @@ def decide(
         f"Two random texts have a cosine of {raw.median:.2f} (90 % of them {raw.p5:.2f} to {raw.p95:.2f}): {read}."
     )
     judged = ((one, one.chosen if wanted == RAW else wanted) for one in evidence)
-    reasons = [cosines, *(one.said_of(name) for one, name in judged if name or not one.evidence.mined)]
+    reasons = [f"{cosines} {RESCALED}" if verdict == RESCALE else cosines, *against]
+    if system == safe != wanted:
+        reasons.append(INSTEAD.format(system, "any use" if purpose == "all" else purpose))
+    reasons += (one.said_of(name) for one, name in judged if name or not one.evidence.mined)
     if not evidence:
         reasons.append(f"Whether a change ranks better cannot be proven on this text: {missing}")
     if shape is not None and (standing == LIKELY or not evidence):
@@ -144,13 +145,8 @@ def decide(
         reasons.append(
             f"{stand_in.said_of(stand_in.chosen)} {NOT_AGREED if stand_in.refuses(stand_in.chosen) else STOOD_IN}"
         )
-    reasons += against
-    if system == safe != wanted:
-        reasons.append(INSTEAD.format(system, purpose))
-    elif system not in (RAW, safe) and purpose in COSTS and not labelled:
+    if system not in (RAW, safe) and purpose in COSTS and not labelled:
         reasons.append(COST.format(COSTS[purpose]))
-    if verdict == RESCALE:
-        reasons.append(RESCALED)
     if standing == LIKELY and not against and shape is not None and (preset := _without_flow(system, purpose, shape)):
         pooling = parse_system(system).pooling
         reasons.append(WITH_FLOW.format(preset, f"{pooling}+flow(auto)" if pooling else "flow(auto)"))

@@ -7,7 +7,11 @@
 Signals that failed when tried: hubness, the share of neighbors as a score, any sum of signals (benchmarks/harm.md).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bertflow.advise.bare_vectors import VectorEncoder
 from bertflow.breadth import FEWEST, FOREIGN, breadth_of
@@ -21,15 +25,8 @@ ruined a search, 0.12 or more where it helped."""
 MOST_ASKING = 500
 
 
-def find_vetoes(
-    systems: Mapping[str, SentenceEncoder],
-    fitted: Sequence[str],
-    reference: Sequence[str],
-    queries: Sequence[str],
-    safe: str,
-    seed: int,
-) -> dict[str, tuple[str, ...]]:
-    """What speaks against each candidate, in plain sentences.
+class Vetoes(Mapping[str, tuple[str, ...]]):
+    """What speaks against each candidate, in plain sentences; found out for those alone that are asked for.
 
     Args:
         systems: Raw and the candidates, by name.
@@ -39,22 +36,53 @@ def find_vetoes(
         safe: The candidate that divides by nothing, so that a narrow text or strange queries do not speak against it.
         seed: Random seed for the rows that are looked at.
     """
-    raw, asking = systems[RAW], (queries or reference)[:MOST_ASKING]
-    bare, always = isinstance(raw, VectorEncoder), []
-    breadth = breadth_of(raw.encode(fitted), None if bare else [*fitted, *reference], seed)
-    if breadth is None:
-        always.append(f"There are fewer than {FEWEST} different sentences: too few to tell whether the text is broad.")
-    elif breadth.narrow:
-        always.append(str(breadth))
-    if breadth and queries and (far := breadth.strangeness(raw.encode_query(asking))) > FOREIGN:
-        always.append(f"The queries are {far:.0f} times as far from the text as its own sentences: of another kind.")
-    sides = {
-        name: nearest_rows((one.encode_query if queries else one.encode)(asking), one.encode(fitted))
-        for name, one in systems.items()
-    }
-    found = {}
-    for name, nearest in sides.items():
-        shared = share_in_common(sides[RAW], nearest)
-        few = f"Of the {SHARED} nearest texts, only {100 * shared:.0f} % stay the same with {name}."
-        found[name] = (*(always if name != safe else []), *([few] if shared < FEWEST_SHARED else []))
-    return found
+
+    def __init__(
+        self,
+        systems: Mapping[str, SentenceEncoder],
+        fitted: Sequence[str],
+        reference: Sequence[str],
+        queries: Sequence[str],
+        safe: str,
+        seed: int,
+    ) -> None:
+        self._systems, self._fitted, self._reference, self._seed = systems, fitted, reference, seed
+        self._queries, self._safe = queries[:MOST_ASKING], safe
+        self._known: dict[str, tuple[str, ...]] = {}
+
+    def __getitem__(self, name: str) -> tuple[str, ...]:
+        if name not in self._known:
+            shared = share_in_common(self._before, self._nearest(self._systems[name]))
+            few = f"Of the {SHARED} nearest texts, only {100 * shared:.0f} % stay the same with {name}."
+            of_text = self._of_text if name != self._safe else ()
+            self._known[name] = (*of_text, *([few] if shared < FEWEST_SHARED else []))
+        return self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._systems)
+
+    def __len__(self) -> int:
+        return len(self._systems)
+
+    @cached_property
+    def _of_text(self) -> tuple[str, ...]:
+        """What the text and the queries say, whatever the candidate."""
+        raw, found = self._systems[RAW], []
+        texts = None if isinstance(raw, VectorEncoder) else [*self._fitted, *self._reference]
+        breadth = breadth_of(raw.encode(self._fitted), texts, self._seed)
+        if breadth is None:
+            return (f"There are fewer than {FEWEST} different sentences: too few to tell whether the text is broad.",)
+        if breadth.narrow:
+            found.append(str(breadth))
+        if self._queries and (far := breadth.strangeness(raw.encode_query(self._queries))) > FOREIGN:
+            found.append(f"The queries are {far:.0f} times as far from the text as its own sentences: of another kind.")
+        return tuple(found)
+
+    @cached_property
+    def _before(self) -> NDArray[np.intp]:
+        return self._nearest(self._systems[RAW])
+
+    def _nearest(self, system: SentenceEncoder) -> NDArray[np.intp]:
+        """The nearest texts of each query, or else of other texts."""
+        asking = system.encode_query(self._queries) if self._queries else system.encode(self._reference[:MOST_ASKING])
+        return nearest_rows(asking, system.encode(self._fitted))

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import Unpack
 
-from bertflow.advise import require_new
-from bertflow.data.corpus import require_columns
+from bertflow.data.corpus import TextSource, drawn_rows
+from bertflow.encoder.options import EncoderOptions
 from bertflow.errors import UsageError, require_between, require_seed
 from bertflow.files import require_files, require_place
 from bertflow.geometry import require_page
-from bertflow.opening import LoadOptions
 from bertflow.tables import require_writable, write_rows
-from bertflow.training.purpose import Use
+from bertflow.training import Use
 
 if TYPE_CHECKING:
     from bertflow.advise.advice import Advice
@@ -49,7 +48,7 @@ def fix(
     without_text_hashes: bool = False,
     progress: bool | None = None,
     say: Callable[[str], None] | None = None,
-    **options: Unpack[LoadOptions],
+    **options: Unpack[EncoderOptions],
 ) -> "Advice":
     """Measure the geometry of an encoder on your text, try what could help, and say what to do.
 
@@ -62,7 +61,7 @@ def fix(
 
     Args:
         encoder: Encoder to judge: a hub id or a folder. With ``vectors`` leave it out.
-        text: Your text: txt, tsv, csv, jsonl, parquet, or hub:owner/name. With ``vectors`` it is their text, a
+        text: Your text: txt, a table, or hub:owner/name. With ``vectors`` it is their text, a
             line for each vector, and may be left out.
         labels: File of labelled pairs, with the columns sentence1, sentence2, score, or a, b, label (0 or 1), or query,
             text; or the file that ``ask`` wrote, filled in.
@@ -92,7 +91,7 @@ def fix(
         without_text_hashes: Leave out the hashes by which an evaluation knows which sentences were seen.
         progress: Show a bar while sentences are encoded; by default in a terminal or a notebook.
         say: Called with lines that are worth reading before the result is there.
-        options: ``LoadOptions``.
+        options: ``EncoderOptions``.
 
     Returns:
         The verdict, the numbers behind it, and the encoder to use.
@@ -100,38 +99,26 @@ def fix(
     Raises:
         UsageError: If an option cannot be used, or options contradict each other.
         DataError: If a file is missing or damaged, or there is too little text.
+
+    Examples:
+        ```bash
+        bertflow fix bert-base-uncased my_text.txt --output fixed
+        bertflow fix intfloat/e5-base my_text.txt --prompt "query: " --labels judged.tsv
+        bertflow fix --vectors embeddings.npy
+        bertflow fix --vectors embeddings.npy my_text.txt --labels judged.tsv
+        ```
     """
     require_files(
         text, labels, queries, query_vectors, None if vectors is not None and Path(vectors).is_dir() else vectors
     )
-    require_place(output, folder=True)
-    if output is not None:
-        require_new(Path(output))
+    require_place(output, folder=True, new=True)
     require_page(output, open_report)
     from bertflow.advise.case import Request
     from bertflow.advise.fixing import fixed
 
-    request = Request(
-        encoder=encoder,
-        text=text,
-        columns=columns,
-        labels=labels,
-        queries=queries,
-        purpose=purpose,
-        vectors=vectors,
-        query_vectors=query_vectors,
-        keep_vectors=keep_vectors,
-        ask=ask,
-        candidates=candidates,
-        max_sentences=max_sentences,
-        max_pairs=max_pairs,
-        resamples=resamples,
-        seed=seed,
-        without_text_hashes=without_text_hashes,
-        progress=progress,
-        say=say or logger.info,
-        options=options,
-    )
+    given = (encoder, text, columns, labels, queries, purpose, vectors, query_vectors, keep_vectors, ask, candidates)
+    numbers = (max_sentences, max_pairs, resamples, seed)
+    request = Request(*given, *numbers, without_text_hashes, progress, say or logger.info, options)
     return fixed(request, output, open_report)
 
 
@@ -156,7 +143,7 @@ def score(
     seed: int = 0,
     without_text_hashes: bool = False,
     progress: bool | None = None,
-    **options: Unpack[LoadOptions],
+    **options: Unpack[EncoderOptions],
 ) -> "ScoredPairs":
     """Score pairs of sentences, or say how ordinary the sentences of a text are.
 
@@ -166,7 +153,7 @@ def score(
 
     Args:
         encoder: An encoder with its scores; or any encoder (hub id or folder), with fit_on.
-        pairs: tsv, csv, jsonl or parquet with two columns of text.
+        pairs: A table with two columns of text.
         columns: The two columns of the pairs, as a,b (numbers from 1 if the file has no header).
         output: File to write the result to: .tsv, .csv or .jsonl.
         false_match_rate: Share of random pairs that may pass as matches (default: 0.001).
@@ -187,17 +174,24 @@ def score(
         seed: Random seed for the sample and the random pairs.
         without_text_hashes: With save: leave out the hashes by which an evaluation knows which sentences were seen.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
-        options: ``LoadOptions``.
+        options: ``EncoderOptions``.
 
     Raises:
         UsageError: If options contradict each other, the text is too small for the false-match rate, or no cosine has
             the precision.
         DataError: If a file cannot be used, or the scores belong to another encoder.
+
+    Examples:
+        ```bash
+        bertflow score fixed/encoder pairs.tsv --output scored.tsv --false_match_rate 0.01
+        bertflow score intfloat/e5-base pairs.csv --fit_on text.txt --labels labels.tsv --save scored-e5
+        bertflow score scored-e5 pairs.csv --precision 0.9
+        bertflow score fixed/encoder --domain this_week.txt --fail_on_drift
+        ```
     """
     if output:
         require_writable(output)
     require_place(output)
-    require_place(save, folder=True)
     require_between(1e-9, 1 - 1e-9, false_match_rate=false_match_rate)
     require_between(2, max_sentences=max_sentences)
     require_seed(seed)
@@ -236,7 +230,7 @@ def compare(
     max_sentences: int = 8000,
     seed: int = 0,
     progress: bool | None = None,
-    **options: Unpack[LoadOptions],
+    **options: Unpack[EncoderOptions],
 ) -> "Comparison":
     """Show what two encoders find for the same queries, side by side.
 
@@ -246,12 +240,12 @@ def compare(
         first: Encoder, such as your own: a hub id, a folder, or whatever else ``bertflow.load`` opens.
         second: Encoder to compare with it, such as fixed/encoder.
         queries: File of queries, at least 20: txt, or a table with the column query, question, text or sentence.
-        text: The texts that are searched: txt, tsv, csv, jsonl, parquet, or hub:owner/name.
+        text: The texts that are searched: txt, a table, or hub:owner/name.
         columns: Columns of a table that hold the text, as a,b. Found by their names by default.
         max_sentences: Largest number of texts that are searched; a random sample.
         seed: Random seed for that sample, and for the queries that are shown.
         progress: Show a bar while sentences are encoded; by default in a terminal or a notebook.
-        options: ``LoadOptions``, for raw encoders; what is calibrated keeps what it was fitted with.
+        options: ``EncoderOptions``, for raw encoders; what is calibrated keeps what it was fitted with.
 
     Returns:
         The queries with their nearest texts, and how many of these changed.
@@ -259,13 +253,22 @@ def compare(
     Raises:
         UsageError: If an option or an encoder cannot be used.
         DataError: If a file is missing or damaged, or there are too few queries.
+
+    Examples:
+        ```bash
+        bertflow compare bert-base-uncased fixed/encoder --queries queries.txt products.csv
+        bertflow compare fixed/encoder other/encoder --queries log.csv products.csv --columns description
+        ```
     """
-    require_files(queries, text)
+    require_files(queries)
     require_between(10, max_sentences=max_sentences)  # so many nearest texts are compared
     require_seed(seed)
     named = columns.split(",") if columns else None
     if isinstance(text, str | Path):
-        require_columns([text], named)
-    from bertflow.retrieval.comparing import compare_encoders
+        TextSource([text], named)
+    from bertflow.retrieval.comparing import compare_systems, load_queries, load_texts, open_named
 
-    return compare_encoders((first, second), options, queries, text, named, max_sentences, seed, progress)
+    systems, asked = [open_named(model, **options) for model in (first, second)], load_queries(queries, seed)
+    found = load_texts(text, named)
+    texts = [found[row] for row in drawn_rows(len(found), max_sentences, seed)]
+    return compare_systems(systems, asked, texts, seed, progress)

@@ -1,19 +1,73 @@
-"""Exporting: ``export_encoder`` writes an encoder for other tools, ``diagnose`` says why a server answers otherwise."""
+"""Exporting: ``export_encoder`` writes an encoder for other tools, ``diagnose`` says why a server answers otherwise.
+
+``adapt`` writes a query encoder for an index that stays as it is.
+"""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from typing_extensions import Unpack
 
+from bertflow.encoder.options import EncoderOptions
 from bertflow.errors import UsageError
 from bertflow.files import require_files, require_place
-from bertflow.opening import LoadOptions
 
 if TYPE_CHECKING:
     from bertflow.encoder.abstract import SentenceEncoder
-    from bertflow.export.exported import Exported
+    from bertflow.export.card import Exported
     from bertflow.export.golden import Diagnosis
+    from bertflow.retrieval.adapting import Adapted
+
+
+def adapt(
+    model: "str | Path | SentenceEncoder",
+    text: Sequence[str] = (),
+    *,
+    output: str | Path,
+    index: str | Path | None = None,
+    queries: str | Path | None = None,
+    columns: str | None = None,
+    progress: bool | None = None,
+    **options: Unpack[EncoderOptions],
+) -> "Adapted":
+    """Write a query encoder for an index that stays as it is: documents are embedded as before, queries are moved.
+
+    Queries are short and documents long, so they lie in different places. Crops, random spans of the documents, stand
+    in for queries: queries are moved by the difference of the two means. It is undone by using the old encoder.
+
+    Args:
+        model: Encoder of the index, raw or calibrated: anything that bertflow.load opens.
+        text: Documents of the index: txt, tsv, csv, jsonl or parquet files, or hub:owner/name.
+        output: Folder for the query encoder; must not exist or be empty.
+        index: Read the documents from there instead: file that `search build` wrote, folder that `reindex` wrote, or
+            address of a collection with a column of text.
+        queries: File of real queries, one per line; they refine the crops.
+        columns: Columns of tables that hold text, as a,b; of a collection its column (default: found by their names).
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
+        options: ``EncoderOptions``.
+
+    Returns:
+        What it was fitted on, and how far queries are moved.
+
+    Raises:
+        UsageError: If not one of text and index is given, or the encoder moves queries already.
+        DataError: If the text or the index cannot be used.
+
+    Examples:
+        ```bash
+        bertflow adapt sentence-transformers/all-MiniLM-L6-v2 documents.txt --output query-encoder
+        bertflow adapt MODEL --index faq.index --queries queries.txt --output query-encoder
+        bertflow search ask faq.index "How do I stop it?" --model query-encoder
+        ```
+    """
+    if bool(text) == (index is not None):
+        raise UsageError(f"One of text and index is wanted, got {'both' if text else 'neither'}. Give one.")
+    require_place(output, folder=True, new=True)
+    from bertflow.retrieval.adapting import adapt_encoder
+
+    return adapt_encoder(model, text, columns, index, queries, Path(output), progress, options)
 
 
 def export_encoder(
@@ -34,7 +88,7 @@ def export_encoder(
     private: bool = False,
     without_text_hashes: bool = False,
     progress: bool | None = None,
-    **options: Unpack[LoadOptions],
+    **options: Unpack[EncoderOptions],
 ) -> "Exported":
     """Write an encoder, calibrated or raw, for other tools.
 
@@ -57,7 +111,7 @@ def export_encoder(
         private: With push: make a new repository private.
         without_text_hashes: Leave out the hashes by which an evaluation knows which sentences were seen.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
-        options: ``LoadOptions``.
+        options: ``EncoderOptions``.
 
     Raises:
         UnknownNameError: For an unknown target or layout.
@@ -65,6 +119,14 @@ def export_encoder(
             encoder does, or the hub refuses.
         DataError: If what was written does not compute what the encoder computes.
         MissingExtraError: If the target needs a package that is not installed.
+
+    Examples:
+        ```bash
+        bertflow export runs/mine --target sentence-transformers --output exported
+        bertflow export runs/mine --target sentence-transformers --linearize --data_dir data/sts --output dense
+        bertflow export runs/mine --target onnx --int8 --output onnx
+        bertflow export runs/mine --target onnx --results scores/results.json --output mine --push me/mine
+        ```
     """
     scored = bool(tasks or data_dir)
     for option, asked, only in (
@@ -80,13 +142,12 @@ def export_encoder(
         raise UsageError("--tasks and --data_dir are for --linearize and --int8. For scores use `bertflow evaluate`.")
     if private and not push:
         raise UsageError("--private is for --push. Add --push OWNER/NAME, or leave it out.")
-    require_place(output, folder=True)
     require_files(text, results)
-    from bertflow.export.exporting import ToExport
+    from bertflow.export.targets import export
 
-    wanted = ToExport(target, layout, linearize, text, int8, results, name, license, push, private, progress)
     suite = (tasks or "tuning", str(data_dir or "hub")) if scored else None
-    return wanted.written(model, options, Path(output), suite, without_text_hashes)
+    kept = (results, name, license, push, private, without_text_hashes, progress)
+    return export(model, options, Path(output), target, layout, linearize, text, int8, suite, *kept)
 
 
 def diagnose(
@@ -116,6 +177,13 @@ def diagnose(
     Raises:
         UsageError: If not exactly one of ``url`` and ``model`` is given, or it cannot be asked.
         DataError: If there are no golden vectors, or the server answers with something else.
+
+    Examples:
+        ```bash
+        bertflow doctor --golden exported --url http://localhost:8080
+        bertflow doctor --golden golden.json --url https://embeddings.example.com/v1 --model_name mine --normalized
+        bertflow doctor --golden exported --model exported
+        ```
     """
     if batch < 1:
         raise UsageError(f"batch should be 1 or more, got {batch}.")

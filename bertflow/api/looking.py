@@ -1,23 +1,22 @@
 """Looking: a demonstration, how text becomes tokens, what their embeddings are made of, their geometry, words."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from bertflow.encoder.embedded import embedded_encoder
 from bertflow.errors import UsageError, require_between, require_seed
 from bertflow.files import require_files, require_place
-from bertflow.geometry import DOCSTRINGS, FEWEST, require_page
-from bertflow.opening import require_openable
+from bertflow.geometry import DOCSTRINGS, FEWEST, require_page, run_folder
+from bertflow.registry import lookup
 
 if TYPE_CHECKING:
     from bertflow.data.pairs import Pairs
     from bertflow.encoder.abstract import SentenceEncoder
     from bertflow.geometry.report import GeometryReport
     from bertflow.runs.demonstration import Demo
-    from bertflow.studies.tokens import InputRows
-    from bertflow.studies.vocabulary import Vocabulary
+    from bertflow.studies.tokens import InputRows, Vocabulary
     from bertflow.words.panels import StudyResult
 
 
@@ -79,6 +78,13 @@ def inspect_tokens(
         UsageError: If not exactly one of texts, pair and vocabulary is given, or the model makes its input embeddings
             in a way that is not known.
         DataError: If the folder is missing, incomplete or damaged.
+
+    Examples:
+        ```bash
+        bertflow tokens "I found a rock." "I only listen to rock."
+        bertflow tokens --pair "I found a rock." "I only listen to rock."
+        bertflow tokens --vocabulary --model bert-base-uncased
+        ```
     """
     given = [bool(texts), pair is not None, vocabulary]
     if sum(given) != 1:
@@ -86,8 +92,7 @@ def inspect_tokens(
         raise UsageError(f"One of texts, pair and vocabulary is wanted, got {what}. Give one.")
     if vocabulary and segment is not None:
         raise UsageError("segment is for texts, which vocabulary does without. Leave one out.")
-    from bertflow.studies.tokens import take_apart
-    from bertflow.studies.vocabulary import read_vocabulary
+    from bertflow.studies.tokens import read_vocabulary, take_apart
     from bertflow.words.encoder import WordEncoder
 
     encoder = WordEncoder(model or embedded_encoder(), revision)
@@ -112,6 +117,8 @@ def inspect_geometry(
     device: str = "auto",
     seed: int = 0,
     output: str | Path | None = None,
+    figures: str | Path | None = None,
+    format: str | None = None,  # noqa: A002 - the command's word
     open_report: bool = False,
     progress: bool | None = None,
 ) -> "GeometryReport":
@@ -135,23 +142,49 @@ def inspect_geometry(
         device: Where the encoder runs: cpu, cuda, ...
         seed: Random seed for the samples.
         output: Folder to write report.html and report.json to (on the command line by default: report, or RUN/report).
+        figures: Folder to write each picture to, as a file of its own; needs matplotlib.
+        format: Formats of these files: pdf, svg, png, or several, as pdf,png (default: pdf).
         open_report: Open report.html in the browser.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
 
     Raises:
         UsageError: If an option cannot be used.
         DataError: If there are too few sentences, or data is missing or damaged.
+
+    Examples:
+        ```bash
+        bertflow inspect
+        bertflow inspect bert-base-uncased --pooling first-last-avg
+        bertflow inspect runs/mine --pairs stsb-dev --data_dir data/sts
+        bertflow inspect bert-base-uncased --text mine.txt --figures pictures --format pdf,png
+        bertflow inspect my_encoder --text mine.txt --pairs none --compare "raw,abtt(7),whitening"
+        ```
     """
     require_between(FEWEST, sentences=sentences)
     require_seed(seed)
     require_page(output, open_report)
     require_place(output, folder=True)
     require_files(text, frequencies)
+    if format and figures is None:
+        raise UsageError("format is for the files of pictures, which need figures. Give both or neither.")
+    require_place(figures, folder=True)
+    kinds = (format or "pdf").split(",")
+    if figures is not None:
+        from bertflow import plots  # refuses before the work is done, not after
+
+        for kind in kinds:
+            lookup("format of a picture", plots.UNDATED, kind)
     from bertflow.geometry.inspecting import inspect_model
 
     given, options = (compare, sentences, pairs, data_dir, frequencies), {"pooling": pooling, "max_length": max_length}
     report = inspect_model(model, text, *given, options, device, seed, progress)
+    report = report if figures is None else report.draw(Path(figures), kinds, plots)
     return report if output is None else report.written(Path(output), open_report)
+
+
+def report_place(parsed: Any) -> Mapping[str, Any]:
+    """Where the command writes its report: beside a training run, or here."""
+    return {"output": str((run_folder(parsed.model) or Path()) / "report")}
 
 
 def compare_words(
@@ -172,7 +205,8 @@ def compare_words(
     and Euclidean distance, and whether offsets such as king - man and queen - woman agree, as vectors and in length.
 
     Args:
-        words: Whole words that are in every sentence; bank#2 is the second bank of a sentence.
+        words: Whole words; bank#2 is the second bank of a sentence. One word in several sentences is compared with
+            itself, and words that are not all in every sentence as they are in their own.
         sentences: The contexts.
         study: A study instead of words and sentences: king-queen, bank (three banks in one sentence), bank-separate (in
             three), or a JSON file.
@@ -186,7 +220,25 @@ def compare_words(
     Raises:
         UsageError: If options do not go together, or the model has no such pooling or segment.
         DataError: If a word is not in its sentence, or a study is not complete.
+
+    Examples:
+        ```bash
+        bertflow words --study king-queen --output words
+        bertflow words bank --in "He sat on the bank of the river." --in "The bank lends money."
+        bertflow words bank#1 bank#2 --in "The bank by the river is no bank for money."
+        bertflow words king queen --in "The king met the queen." --in "The king likes Queen." --pooling "mean(1,2)"
+        ```
+
+        A FILE of a study is JSON:
+
+        ```json
+        {"mentions": [{"context": "court", "word": "king", "sentence": "..."}, ...]   also label, occurrence, segment
+         "pairs": [["king", "queen"]],                     followed from layer to layer (default: all)
+         "closer": [["king", "queen", "apple"]],           is king nearer to queen than to apple?
+         "offsets": [["king", "man", "queen", "woman"]]}   is king - man the same as queen - woman?
+        ```
     """
+    from bertflow.opening import load_transformer
     from bertflow.words.encoder import WordEncoder
     from bertflow.words.panels import run_study
     from bertflow.words.study import load_study, word_study
@@ -205,7 +257,7 @@ def compare_words(
     if output is not None:
         import bertflow.plots  # noqa: F401 - refuses before the work is done, not after
     for one in pooling or (None,):
-        require_openable(model, revision=revision, pooling=one)
+        load_transformer(model, revision=revision, pooling=one, device="cpu")
     result = run_study(WordEncoder(model or embedded_encoder(), revision), chosen, pooling or ())
     if output is None:
         return result

@@ -1,17 +1,19 @@
 """Measuring: ``evaluate`` scores systems, ``sweep`` the layers and poolings of an encoder."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Unpack
 
-from bertflow.data.corpus import load_labels, load_sentences
-from bertflow.data.sts import expand_tasks, load_sts, require_tasks
+from bertflow.data.corpus import load_sentences
+from bertflow.data.labelled import load_labels
+from bertflow.data.sts import StsSource, load_sts
+from bertflow.encoder.options import EncoderOptions
 from bertflow.errors import UsageError, require_between, require_seed
 from bertflow.files import require_files
-from bertflow.opening import LoadOptions, require_openable, require_transformer
 from bertflow.progress import peak_memory
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from bertflow.encoder.transformer import TransformerEncoder
     from bertflow.evaluation.evaluating import ScoreOptions
     from bertflow.evaluation.report import Report
-    from bertflow.evaluation.sweeping import AbstractSweep
+    from bertflow.evaluation.sweeping import Sweep
 
 EVERY = "raw,sif,center,standardize,abtt,whitening"
 """The cheap baselines, which stand beside a flow with several seeds."""
@@ -46,7 +48,7 @@ def evaluate(
     published: str | None = None,
     candidate_lists: "Pairs | str | Path | None" = None,
     progress: bool | None = None,
-    **options: Unpack[LoadOptions],
+    **options: Unpack[EncoderOptions],
 ) -> "Report":
     """Score systems on STS tasks, and on retrieval and binary tasks if asked for.
 
@@ -79,7 +81,7 @@ def evaluate(
             contain this text; without a value all.
         candidate_lists: Table of query, text and label (1 or 0): each query's own candidates, scored by MAP and MRR.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
-        options: ``LoadOptions``, for raw encoders; what is calibrated keeps what it was fitted with.
+        options: ``EncoderOptions``, for raw encoders; what is calibrated keeps what it was fitted with.
 
     Returns:
         All numbers, with intervals, differences, and how each was made.
@@ -89,24 +91,32 @@ def evaluate(
         UsageError: For options that do not go together.
         DataError: For data that is missing or damaged, a system trained on the labels, or embeddings that cannot be
             scored.
+
+    Examples:
+        ```bash
+        bertflow evaluate bert-base-uncased --pooling first-last-avg --tasks sts7 --data_dir data/sts
+        bertflow evaluate runs/mine --compare raw,center,whitening --data_dir data/sts --output scores
+        bertflow evaluate runs/mine --seeds 5 --data_dir data/sts --output scores
+        bertflow evaluate bert-base-uncased --compare "sif,sif+whitening(64),abtt(7)" --fit_on text.txt
+        bertflow evaluate bert-base-uncased glove.6B.300d.txt --compare static --ceiling --lexical --data_dir data/sts
+        ```
     """
     from bertflow.calibration.spelling import RAW
-    from bertflow.evaluation.models import Addition, evaluate_models
+    from bertflow.evaluation.evaluating import Addition, evaluate_models
     from bertflow.studies.ceiling import labelled_pairs
-    from bertflow.studies.gap import CeilingStudy
-    from bertflow.studies.lexical import LexicalStudy
     from bertflow.studies.literature import PublishedFigures, matching
+    from bertflow.studies.sections import CeilingStudy, LexicalStudy
 
+    require_between(1, seeds=seeds)
     tables = {"retrieval": retrieval, "candidates": candidate_lists, "binary": binary}
     alone = all(given is None for given in tables.values())
     if ceiling and not alone:
         raise UsageError("The ceiling is learned from graded pairs, but another table was given. Leave one out.")
     names: Sequence[str] = ()
     if tasks or alone:
-        require_tasks(tasks or "sts7", data_dir)
-        names = expand_tasks(tasks or "sts7", data_dir)
+        names = StsSource(tasks or "sts7", data_dir).names
     if lexical:
-        require_tasks(lexical, data_dir)
+        StsSource(lexical, data_dir)
     lines = None if published is None else matching(published, names)
 
     def studies() -> Iterator[Addition]:
@@ -117,13 +127,18 @@ def evaluate(
         if lexical:
             yield LexicalStudy(load_sts(lexical, data_dir), similarity)
 
+    again = None
+    if seeds is not None:
+        from bertflow.evaluation.refitting import refit
+
+        again = partial(refit, seeds)
     wanted = compare or (EVERY if seeds else "")
     scoring: ScoreOptions = {
         "similarity": similarity, "resamples": resamples, "seed": seed, "force": force, "progress": progress
     }  # fmt: skip
     baselines = f"{RAW},{wanted}" if ceiling else wanted
     return evaluate_models(
-        models, names, data_dir, tables, baselines, fit_on, seeds, aggregation, fail_below, studies, scoring, options
+        models, names, data_dir, tables, baselines, fit_on, again, aggregation, fail_below, studies, scoring, options
     )
 
 
@@ -141,8 +156,8 @@ def sweep(
     seed: int | None = None,
     progress: bool | None = None,
     say: Callable[[str], None] | None = None,
-    **options: Unpack[LoadOptions],
-) -> "AbstractSweep":
+    **options: Unpack[EncoderOptions],
+) -> "Sweep":
     """Find the layer and the pooling for your encoder and your data.
 
     Scores every layer and pooling of an encoder on STS tasks, raw and whitened, from one pass over the text. With
@@ -165,7 +180,7 @@ def sweep(
         seed: Random seed for the folds, and for the interval of words (default: 0).
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
         say: Takes a line on time, memory and disk.
-        options: ``LoadOptions`` without a pooling.
+        options: ``EncoderOptions`` without a pooling.
 
     Returns:
         All values with their table, and the best of them.
@@ -174,12 +189,19 @@ def sweep(
         UsageError: For options that do not go together, or layers that the encoder does not have.
         UnknownNameError: For an unknown token reduction or task.
         DataError: For data that cannot be read, or embeddings that cannot be scored or whitened.
+
+    Examples:
+        ```bash
+        bertflow sweep bert-base-uncased --data_dir data/sts --output sweeps/bert
+        bertflow sweep bert-base-uncased --layers 0,6,12 --tokens mean,cls --labels topics.tsv
+        bertflow sweep bert-base-cased --labels eng.testa --compare raw,sn,whitening
+        ```
     """
     from bertflow.calibration.spelling import RAW, parse_calibrator, split_spellings
-    from bertflow.data.conll import is_conll, load_conll
-    from bertflow.evaluation.poolings import ALL_BLOCKS, candidates, open_transformer, sweep_poolings
-    from bertflow.studies.probing import probe_texts
-    from bertflow.studies.tagging import COMPARED, TOKENS, probe_words
+    from bertflow.data.labelled import is_conll, load_conll
+    from bertflow.evaluation.poolings import ALL_BLOCKS, candidates, sweep_poolings
+    from bertflow.opening import load_transformer
+    from bertflow.studies.probing import COMPARED, TOKENS, probe_texts, probe_words
 
     begin = perf_counter()
     _refuse(bool(labels), "STS tasks, which labels does without", tasks=tasks, data_dir=data_dir, fit_on=fit_on)
@@ -197,16 +219,10 @@ def sweep(
         parse_calibrator(name)
     where = data_dir or "hub"
     if not labels:
-        require_tasks(tasks or "tuning", where)
-    require_openable(model, **options)
-    if isinstance(model, str | Path):
-        blocks = require_transformer(model, options.get("revision")).blocks
-    else:
-        blocks = int(model.describe()["blocks"])
-    poolings = candidates(blocks, layers, tokens or (TOKENS if words else None))
-    options["pooling"] = ALL_BLOCKS
-    encoder = open_transformer(model, **options) if isinstance(model, str | Path) else model
-    result: AbstractSweep
+        StsSource(tasks or "tuning", where)
+    encoder = load_transformer(model, **options).with_pooling(ALL_BLOCKS)
+    poolings = candidates(encoder.spec.folder.blocks, layers, tokens or (TOKENS if words else None))
+    result: Sweep
     if labels:
         folds = 5 if folds is None else folds
         if words:
@@ -214,7 +230,7 @@ def sweep(
         else:
             result = probe_texts(encoder, load_labels(labels), poolings, folds, seed or 0, progress)
     else:
-        sets = [load_sts(task, where) for task in expand_tasks(tasks or "tuning", where)]
+        sets = list(StsSource(tasks or "tuning", where))
         fitted_on = load_sentences(fit_on) if isinstance(fit_on, str | Path) else fit_on
         result = sweep_poolings(encoder, sets, poolings, fitted_on, progress)
     if say:

@@ -79,6 +79,13 @@ def paper_tables(
     Raises:
         UsageError: For options that cannot be used, or lines in ``output`` that were made with others.
         DataError: For data that is missing, has no sub-sets, or has changed.
+
+    Examples:
+        ```bash
+        bertflow paper-tables bert-base-uncased --data_dir data/sts --output runs/paper --list
+        bertflow paper-tables bert-base-uncased bert-large-uncased --data_dir data/sts --nli snli.jsonl
+        bertflow paper-tables bert-base-uncased --data_dir data/sts --tasks stsb --seeds 2 --max_sentences 500
+        ```
     """
     from bertflow.studies.paper import make_tables
 

@@ -1,7 +1,19 @@
-"""Searching: known answers for a question, and collections of databases that are calibrated.
+"""Keep answers, with the questions they answered before, in one file; rank them for a new question.
 
-A change opens the index with the encoder that it was built with, which the file remembers; from Python an open
-``AnswerIndex`` can be given as well.
+Raw embeddings are kept beside the calibrated ones, so that another calibrator needs no second pass of the encoder. A
+change opens the index with the encoder that it was built with, which the file remembers.
+
+`ask`, `evaluate` and `info` also take a collection of a database, by the folder that `bertflow reindex` wrote or by its
+address, as lancedb:FOLDER/TABLE.
+
+Examples:
+    ```bash
+    bertflow search example faq
+    bertflow search build faq.index --answers faq/answers.jsonl --model runs/mine
+    bertflow search ask faq.index "How do I stop it?" -k 5
+    bertflow search evaluate faq.index --labels faq/labels.jsonl
+    bertflow search recalibrate faq.index --model runs/better
+    ```
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,19 +22,16 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import Unpack
 
+from bertflow.encoder.options import EncoderOptions
 from bertflow.errors import MOST_RESAMPLES, UsageError, require_between, require_seed
 from bertflow.files import require_files, require_place
-from bertflow.opening import LoadOptions
 from bertflow.retrieval import Answers, Index, IndexOptions, Place
-from bertflow.training.purpose import Purpose
 
 if TYPE_CHECKING:
     from bertflow.data.pairs import Pairs
-    from bertflow.databases.reindexing import Reindexed
-    from bertflow.encoder.abstract import SentenceEncoder
+    from bertflow.retrieval.indexing import IndexInfo
     from bertflow.retrieval.origin import CollectionInfo
-    from bertflow.retrieval.places import IndexInfo
-    from bertflow.retrieval.searching import Hits, SearchScores
+    from bertflow.retrieval.searching import Hits, SearchExample, SearchScores
 
 
 def build_index(
@@ -30,42 +39,47 @@ def build_index(
     answers: Answers,
     model: str | Path,
     *,
+    columns: str | None = None,
     calibrate: str | None = None,
     progress: bool | None = None,
-    **options: Unpack[LoadOptions],
+    **options: Unpack[EncoderOptions],
 ) -> "IndexInfo":
     """Embed answers into a new index.
 
     Args:
         index: File to write.
-        answers: A table (tsv, csv, jsonl, parquet) with id, text and, if there are past questions, questions.
+        answers: A table with id, text and, if there are past questions, questions.
+        columns: Columns of the table that hold them, as a,b or a,b,c. Found by their names by default.
         model: An encoder (hub id or folder), raw or calibrated.
         calibrate: For a raw encoder: fit this calibrator, such as whitening, on all texts that are indexed. The index
             keeps it for questions and later answers.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
-        options: ``LoadOptions``. With ``chunks`` each chunk of an answer is kept, not pooled: a hit says which it is.
+        options: ``EncoderOptions``. With ``chunks`` each chunk of an answer is kept, not pooled; a hit says which.
 
     Raises:
         UsageError: If there is a file at ``index``, or the encoder cannot split text so, or is calibrated already.
         DataError: If the answers cannot be used, or are too few to calibrate on.
     """
     require_files(answers)
-    from bertflow.retrieval.places import require_new_file
+    from bertflow.retrieval.indexing import build
 
-    require_new_file(index)
-    from bertflow.retrieval.building import build
-
-    return build(index, answers, model, calibrate, progress, options)
+    return build(index, answers, columns, model, calibrate, progress, options)
 
 
 def add_answers(
-    index: Index, answers: Answers, *, progress: bool | None = None, **options: Unpack[IndexOptions]
+    index: Index,
+    answers: Answers,
+    *,
+    columns: str | None = None,
+    progress: bool | None = None,
+    **options: Unpack[IndexOptions],
 ) -> "IndexInfo":
     """Add answers under new ids; all of them or none.
 
     Args:
         index: File that `search build` wrote.
-        answers: A table (tsv, csv, jsonl, parquet) with id, text and, if there are past questions, questions.
+        answers: A table with id, text and, if there are past questions, questions.
+        columns: Columns of the table that hold them, as a,b or a,b,c. Found by their names by default.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
         options: ``IndexOptions``.
 
@@ -73,19 +87,25 @@ def add_answers(
         DataError: If an id is there already, or the answers or the index cannot be used.
     """
     require_files(answers)
-    from bertflow.retrieval.places import put_answers
+    from bertflow.retrieval.indexing import put_answers
 
-    return put_answers("add", index, answers, options, progress)
+    return put_answers("add", index, answers, columns, options, progress)
 
 
 def update_answers(
-    index: Index, answers: Answers, *, progress: bool | None = None, **options: Unpack[IndexOptions]
+    index: Index,
+    answers: Answers,
+    *,
+    columns: str | None = None,
+    progress: bool | None = None,
+    **options: Unpack[IndexOptions],
 ) -> "IndexInfo":
     """Replace answers by id; all of them or none.
 
     Args:
         index: File that `search build` wrote.
-        answers: A table (tsv, csv, jsonl, parquet) with id, text and, if there are past questions, questions.
+        answers: A table with id, text and, if there are past questions, questions.
+        columns: Columns of the table that hold them, as a,b or a,b,c. Found by their names by default.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
         options: ``IndexOptions``.
 
@@ -93,9 +113,9 @@ def update_answers(
         DataError: If an id is unknown, or the answers or the index cannot be used.
     """
     require_files(answers)
-    from bertflow.retrieval.places import put_answers
+    from bertflow.retrieval.indexing import put_answers
 
-    return put_answers("update", index, answers, options, progress)
+    return put_answers("update", index, answers, columns, options, progress)
 
 
 def remove_answers(index: Index, ids: Sequence[str], **options: Unpack[IndexOptions]) -> "IndexInfo":
@@ -109,7 +129,7 @@ def remove_answers(index: Index, ids: Sequence[str], **options: Unpack[IndexOpti
     Raises:
         DataError: If an id is unknown, or the index cannot be used.
     """
-    from bertflow.retrieval.places import take_out
+    from bertflow.retrieval.indexing import take_out
 
     return take_out(index, ids, options)
 
@@ -131,13 +151,9 @@ def recalibrate_index(
     """
     if (model is None) == (calibrate is None):
         raise UsageError(f"One of model and calibrate is wanted, got {'both' if model else 'neither'}. Give one.")
-    from bertflow.retrieval.places import require_file
+    from bertflow.retrieval.indexing import recalibrate
 
-    require_file(index, "recalibrate")
-    require_place(index)
-    from bertflow.retrieval.building import recalibrate
-
-    return recalibrate(Path(index), model, calibrate, device)
+    return recalibrate(index, model, calibrate, device)
 
 
 def describe_index(index: Place) -> "IndexInfo | CollectionInfo":
@@ -149,10 +165,11 @@ def describe_index(index: Place) -> "IndexInfo | CollectionInfo":
     Raises:
         DataError: If there is no such thing, or it is damaged.
     """
-    from bertflow.retrieval.places import kind_of
+    from bertflow.retrieval.indexing import IndexInfo
+    from bertflow.retrieval.origin import CollectionInfo, is_collection
 
-    place = str(index if isinstance(index, str | Path) else index.path)
-    return kind_of(place).describe(place)
+    place = index if isinstance(index, str | Path) else index.path
+    return CollectionInfo.of(place) if is_collection(place) else IndexInfo.of(Path(place), brief=False)
 
 
 def search(
@@ -179,12 +196,12 @@ def search(
         DataError: If the index cannot be used.
     """
     require_between(1, k=k)
-    from bertflow.retrieval.places import require_question
-
-    require_question(question, index, options, engine, text)
+    from bertflow.retrieval.indexing import opener
+    from bertflow.retrieval.ranking import require_questions
     from bertflow.retrieval.searching import ask
 
-    return ask(index, question, k, engine, text, options)
+    require_questions([question])
+    return ask(opener(index, options, engine, text), question, k)
 
 
 def evaluate_search(
@@ -225,75 +242,32 @@ def evaluate_search(
     require_between(1, k=k)
     require_seed(seed)
     require_files(labels, candidate_lists)
-    from bertflow.retrieval.places import require_index
-
-    require_index(index, options, text=text)
+    from bertflow.retrieval.indexing import opener
     from bertflow.retrieval.searching import rank_answers, rank_lists
 
+    opening = opener(index, options, text=text)
     if labels is not None:
-        return rank_answers(index, labels, k, resamples, seed, text, progress, options)
+        return rank_answers(opening, labels, k, resamples, seed, progress)
     assert candidate_lists is not None, "one of both is given"
-    return rank_lists(index, candidate_lists, resamples, seed, text, progress, options)
+    return rank_lists(opening, candidate_lists, resamples, seed, progress)
 
 
-def reindex(
-    source: str,
-    target: str,
-    *,
-    calibrator: str | Path,
-    model: "str | Path | SentenceEncoder | None" = None,
-    output: str | Path | None = None,
-    fit_rows: int | None = None,
-    preset: str | None = None,
-    purpose: Purpose | None = None,
-    seed: int | None = None,
-    part_rows: int | None = None,
-    progress: bool | None = None,
-    **options: Unpack[LoadOptions],
-) -> "Reindexed":
-    """Calibrate a collection of a database into a new collection, without its text.
+def write_search_example(
+    folder: str | Path, *, answers: int = 1000, sentences: int = 6000, seed: int = 0
+) -> "SearchExample":
+    """Write answers, labels and text to try a search on, from the docstrings of installed packages.
 
-    Ids and payload are kept; the index is built for cosine; the source is only read. The lines that let the new
-    collection take its place, and those that go back, are printed for you to run. Call it again after an interruption
-    of any kind: what is done is kept. Several processes may run it at the same time, where the database allows that. A
-    random sample is read back in the end. Do not change the source while it runs: rows that are added or removed are
-    found in the end, and refused.
-
-    Addresses are KIND:PLACE/NAME, where NAME is a table or a collection:
-    lancedb:FOLDER/TABLE, qdrant:http://localhost:6333/COLLECTION, pgvector:postgresql://user@host/db/TABLE.
-    With several columns to choose from, add ?vector=COLUMN&id=COLUMN.
+    The first line of a docstring should find the paragraph after it.
 
     Args:
-        source: Address of the collection to read.
-        target: Address of the new collection, in a database of the same kind; must not exist.
-        calibrator: Folder that fit, train or save() wrote; or a calibrator to fit to the source's own rows: center,
-            standardize, abtt(K), whitening(N), two-band(C), flow or flow(N).
-        model: Encoder that made the vectors: anything that bertflow.load opens, raw. With it, the query encoder is
-            written, too.
-        output: Folder of the job (default: reindex-NAME for the target's NAME).
-        fit_rows: Fit to a random sample of so many rows (default: all for a closed form, 50,000 for a flow).
-        preset: Preset of a flow: default, paper-tf, ...
-        purpose: What the embeddings of a flow are for, instead of a preset: similarity (default), search or all.
-        seed: Random seed for a flow and for the sample; 0 by default.
-        part_rows: Rows that are moved at a time (default: 32 MiB of vectors).
-        progress: Whether to show a progress bar (default: in a terminal or a notebook).
-        options: ``LoadOptions``.
-
-    Returns:
-        What was made, and the lines that switch and that go back.
-
-    Raises:
-        UsageError: If an address or an option cannot be used, or the target is the source.
-        DataError: If the source cannot be read or was changed, a row or the calibrator does not fit, the target exists
-            and is not of this job, or it does not hold what it should.
+        folder: Where to write answers.jsonl, labels.jsonl and text.txt.
+        answers: How many answers.
+        sentences: How many sentences of other text.
+        seed: Random seed for the sample.
     """
-    require_between(2, fit_rows=fit_rows)
-    require_between(1, part_rows=part_rows)
+    require_between(1, answers=answers, sentences=sentences)
     require_seed(seed)
-    if model is None and (given := [name for name, value in options.items() if value is not None]):
-        raise UsageError(f"{given[0]} is an option of the encoder, but none is named. Add --model, or leave it out.")
-    from bertflow.databases.calibrated_rows import Asked
-    from bertflow.databases.reindexing import calibrate_collection
+    require_place(folder, folder=True)
+    from bertflow.retrieval.searching import write_example
 
-    asked = Asked(str(calibrator), preset, purpose, seed, fit_rows)
-    return calibrate_collection(source, target, asked, model, options, output, part_rows, progress)
+    return write_example(Path(folder), answers, sentences, seed)

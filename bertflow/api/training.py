@@ -8,17 +8,18 @@ encoder of ``finetune`` is written only when the training is done: until then th
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertflow.data.fitting_text import TextOptions, require_text
+from bertflow.data.fitting_text import TextOptions
+from bertflow.encoder.options import EncoderRecipe
 from bertflow.errors import UsageError, require_seed
 from bertflow.files import require_place
 from bertflow.finetuning import FinetuneRecipe
-from bertflow.runs import ModelOptions, PairOptions, asked_recipe
-from bertflow.training.purpose import Purpose
-from bertflow.training.recipe import Recipe
+from bertflow.runs import PairOptions, asked_recipe
+from bertflow.training import Purpose
+from bertflow.training.recipe import Recipe, preset_for, resolve
 
 if TYPE_CHECKING:
     from bertflow.data.pairs import Pairs
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def train(
-    encoder: "ModelOptions | TransformerEncoder | str | Path | None" = None,
+    encoder: "EncoderRecipe | TransformerEncoder | str | Path | None" = None,
     text: TextOptions | str | Path | Sequence[str] | None = None,
     flow: Recipe | str | Mapping[str, Any] | None = None,
     trainer: Mapping[str, Any] | None = None,
@@ -70,6 +71,14 @@ def train(
         UsageError: For options that cannot be used.
         DataError: For text that cannot be used.
         DivergenceError: If the loss is no longer finite; the best state before is written.
+
+    Examples:
+        ```bash
+        bertflow train --config configs/default.yaml
+        bertflow train text.txt --encoder.model bert-base-uncased --output runs/mine
+        bertflow train text.txt --encoder.model bert-base-uncased --purpose search --output runs/search
+        torchrun --nproc_per_node 2 -m bertflow train --config configs/default.yaml --data.store store
+        ```
     """
     recipe = asked_recipe(flow, purpose)
     data = text if isinstance(text, TextOptions) else TextOptions(str(text) if isinstance(text, str | Path) else None)
@@ -77,23 +86,23 @@ def train(
     require_place(output, folder=True)
     given = None if text is None or isinstance(text, TextOptions | str | Path) else list(text)
     if given is None:
-        require_text(data)
-    made: dict[str, Any] = {
-        "data": data,
-        "encoder": ModelOptions.of(encoder),
-        "flow": recipe,
-        "trainer": trainer,
-        "report": report,
-    }
+        data.check()
+    made: dict[str, Any] = {"data": data, "encoder": _recipe_of(encoder), "flow": recipe, "trainer": trainer}
     made |= {"seed_everything": seed, "save_encoder": save_encoder, "without_text_hashes": without_text_hashes}
+    folder = {"output": output, "resume": resume, "options": options or {**made, "report": report}, "say": say}
     from bertflow.runs.training import train_flow
 
-    kept = (save_encoder, report, without_text_hashes)
-    return train_flow(encoder, recipe, data, given, trainer, output, resume, seed, *kept, options or made, say)
+    return train_flow(encoder, recipe, data, given, trainer, seed, save_encoder, report, without_text_hashes, **folder)
+
+
+def flow_defaults(parsed: Any) -> Mapping[str, Any]:
+    """The options that a preset stands for; a number of epochs that was given lifts its limit of steps."""
+    given = {} if parsed.flow.epochs == Recipe.epochs else {"epochs": parsed.flow.epochs}
+    return {"flow": asdict(resolve(preset_for(parsed.flow.preset, parsed.purpose), given))}
 
 
 def finetune(
-    encoder: "ModelOptions | TransformerEncoder | str | Path | None" = None,
+    encoder: "EncoderRecipe | TransformerEncoder | str | Path | None" = None,
     pairs: "PairOptions | Pairs | Sequence[str] | str | Path | None" = None,
     recipe: FinetuneRecipe | Mapping[str, Any] | None = None,
     trainer: Mapping[str, Any] | None = None,
@@ -133,23 +142,38 @@ def finetune(
         UsageError: For options that cannot be used.
         DataError: For pairs that cannot be used.
         DivergenceError: If the loss or a weight is no longer finite.
+
+    Examples:
+        ```bash
+        bertflow finetune --config configs/nli-siamese.yaml --encoder.model bert-base-uncased --data.pairs [FILE,...]
+        bertflow finetune --config configs/paper-nli.yaml --encoder.model bert-base-uncased --data.pairs [FILE,...]
+        bertflow finetune --finetune.objective in-batch-negatives --data.pairs answers.tsv --output runs/tuned
+        bertflow finetune --config configs/simcse.yaml --encoder.model bert-base-uncased text.txt
+        ```
     """
     recipe = replace(FinetuneRecipe(), **recipe) if isinstance(recipe, Mapping) else recipe or FinetuneRecipe()
     data = (
         pairs if isinstance(pairs, PairOptions) else PairOptions(str(pairs) if isinstance(pairs, str | Path) else None)
     )
-    named = ModelOptions.of(encoder)
-    if named.dtype not in (None, "float32"):
+    named = _recipe_of(encoder)
+    if named.get("dtype") not in (None, "float32"):
         raise UsageError(
-            f"Weights are trained in float32, but encoder.dtype is {named.dtype}. Leave it out; "
+            f"Weights are trained in float32, but encoder.dtype is {named['dtype']}. Leave it out; "
             "--trainer.precision bf16-mixed computes in half precision."
         )
     require_seed(seed)
     require_place(output, folder=True)
     made: dict[str, Any] = {"seed_everything": seed, "without_text_hashes": without_text_hashes, "data": data}
     made |= {"encoder": named, "finetune": recipe, "trainer": trainer or {}}
+    folder = {"output": output, "resume": resume, "options": options or made, "say": say}
     from bertflow.runs.training import train_encoder
 
     source = data if pairs is None or isinstance(pairs, str | Path) else pairs
-    folder = (output, resume, seed, without_text_hashes)
-    return train_encoder(encoder, source, recipe, trainer, *folder, options or made, say)
+    return train_encoder(encoder, source, recipe, trainer, seed, without_text_hashes, **folder)
+
+
+def _recipe_of(encoder: Any) -> dict[str, Any]:
+    """The arguments with which ``bertflow.load`` opens an encoder that is given by its name, its recipe or as it is."""
+    if encoder is None or isinstance(encoder, str | Path):
+        return {"model": encoder and str(encoder)}
+    return dict(encoder if isinstance(encoder, Mapping) else encoder.recipe or {})

@@ -8,6 +8,9 @@ A calibrator is a scikit-learn transformer: how it is fitted. Its ``map`` is a t
 If all rows of the fit had unit length, as in a cosine collection of a vector database, the map brings every row to unit
 length first (``bertflow.maps.UnitMap``): rows of the database and embeddings by the encoder then give the same.
 
+Fitted on documents and queries (``fit(x, queries=q)``), it moves each role by its own mean before one shared map, and
+``transform`` takes the role; what is fitted on documents alone takes both alike.
+
 Every calibrator keeps the moments of what it was fitted on, so that each closed form can be refitted later, exactly,
 without the text; and, where the text is known, its provenance.
 """
@@ -19,6 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from textwrap import shorten
 from typing import Any, ClassVar, Self
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -28,18 +32,23 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from torch import Tensor
 
-from bertflow.calibration.likeness import require_lengths
+from bertflow.calibration.same_space import require_lengths
 from bertflow.calibration.saving import Provenance, write_calibrator
-from bertflow.encoder.abstract import SentenceEncoder, is_encoder
+from bertflow.encoder.abstract import Role, SentenceEncoder, is_encoder
 from bertflow.encoder.device import Landing
 from bertflow.errors import BadRowsError, DataError, UsageError, require_directions
 from bertflow.files import atomic_folder
-from bertflow.maps import FittedMap, RowMap, UnitMap
-from bertflow.moments import Moments, odd_rows, require_finite
+from bertflow.maps import BandMap, FittedMap, RoleMap, RowMap, UnitMap, fitted_map, gap_of, of_role, unit
+from bertflow.moments import Float64, Moments, odd_rows, require_finite
+from bertflow.registry import lookup
 from bertflow.text_keys import hash_texts
 
+IS_QUERY: Mapping[str, bool] = {"document": False, "query": True}
+"""Each role of a row, and whether queries have it."""
 ROWS = 8192
 """Rows that are mapped at a time."""
+_DENSITIES: "WeakKeyDictionary[AbstractDensity, tuple[tuple[Any, Any], Any]]" = WeakKeyDictionary()
+"""What each was fitted to, and its density: the eigenvectors behind it take longer than a text."""
 
 
 class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):
@@ -61,8 +70,14 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     n_features_in_: int
 
     @abstractmethod
-    def _fit_map(self, x: NDArray[np.floating], encoder: SentenceEncoder | None, sentences: Sequence[str]) -> FittedMap:
-        """The map for rows ``x``, whose moments are in ``moments_``; where known, by which encoder of which text."""
+    def _fit_map(
+        self,
+        x: NDArray[np.floating],
+        queries: NDArray[np.floating] | None,
+        encoder: SentenceEncoder | None,
+        sentences: Sequence[str],
+    ) -> FittedMap:
+        """The map for rows and queries, whose moments are in ``moments_``; where known, by which encoder and text."""
 
     def recorded(self) -> dict[str, Any]:
         """The parameters as they are recorded."""
@@ -80,8 +95,13 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     def require_encoder(self, description: Mapping[str, Any] | None) -> None:
         """Refuse an encoder that it is not for, by its ``describe()``; None for bare embeddings. Here, none is."""
 
-    def fit(self, X: ArrayLike, y: None = None) -> Self:
+    def fit(self, X: ArrayLike, y: None = None, queries: ArrayLike | None = None) -> Self:
         """Fit to raw embeddings (n, dim_in), n >= 2; ``y`` is ignored.
+
+        Args:
+            X: Rows; with queries, of documents.
+            y: Ignored.
+            queries: Rows of queries, or of crops that stand in for them (``bertflow.calibration.queries``).
 
         Raises:
             DataError: For a NaN, an infinity, fewer than two rows, rows that are all equal, or a largest number outside
@@ -89,11 +109,17 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             UsageError: For a parameter of a wrong type or out of range.
         """
         self.require_encoder(None)
-        self._fit(X)
+        self._fit(X, queries)
         return self
 
-    def fit_sentences(self, encoder: SentenceEncoder, sentences: list[str], progress: bool | None = None) -> Self:
-        """Fit to the distinct ``sentences`` as ``encoder`` embeds them, and remember both."""
+    def fit_sentences(
+        self,
+        encoder: SentenceEncoder,
+        sentences: list[str],
+        progress: bool | None = None,
+        queries: Sequence[str] | None = None,
+    ) -> Self:
+        """Fit to the distinct ``sentences`` as ``encoder`` embeds them, and remember both; perhaps also to queries."""
         if not is_encoder(encoder):
             raise UsageError(
                 f"fit_sentences takes an encoder, then sentences; got {type(encoder).__name__}, "
@@ -102,19 +128,32 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         self.require_encoder(encoder.describe())
         require_directions(getattr(self, "n_components", None), encoder.dim)
         distinct = list(dict.fromkeys(sentences))
-        self._fit(encoder.encode(distinct, progress=progress), encoder, distinct)
+        asked = None if queries is None else encoder.encode_query(queries, progress=progress)
+        self._fit(encoder.encode(distinct, progress=progress), asked, encoder, distinct)
         return self
 
-    def _fit(self, X: ArrayLike, encoder: SentenceEncoder | None = None, sentences: Sequence[str] = ()) -> None:
+    def _fit(
+        self,
+        X: ArrayLike,
+        queries: ArrayLike | None,
+        encoder: SentenceEncoder | None = None,
+        sentences: Sequence[str] = (),
+    ) -> None:
         x = self._validated(X, reset=True, ensure_min_samples=2)
-        self.moments_, self.provenance_, self.facts_ = Moments.of(x), None, {}
+        asked = None if queries is None else self._validated(queries, reset=False)
+        self.moments_, self.provenance_, self.facts_ = moments_of_roles(x, asked), None, {}
         if encoder is not None:
             self.provenance_ = Provenance.of(encoder.describe(), hash_texts(sentences))
-        self._keep(self._fit_map(x, encoder, sentences))
+        self._keep(self._fit_map(x, asked, encoder, sentences))
 
     def _keep(self, fitted: FittedMap) -> None:
-        """Take the map that was fitted; if its rows had unit length, it brings all rows to unit length first."""
-        self.map_ = UnitMap(fitted).eval() if self.moments_.unit else fitted
+        """Take the map that was fitted."""
+        self.map_ = self.with_gap(fitted, self.moments_.gap)
+
+    def with_gap(self, fitted: FittedMap, gap: Float64 | None) -> RowMap:
+        """A map of rows that go through what those of the fit did: unit length, then for queries the gap."""
+        by_role = fitted if gap is None else RoleMap(fitted, gap)
+        return UnitMap(by_role).eval() if self.moments_.unit else by_role.eval()
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         """The parameters; of a fitted calibrator also the sizes, and what it was fitted on."""
@@ -131,6 +170,11 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         """The fitted row-wise torch module, (n, dim_in) -> (n, dim_out)."""
         check_is_fitted(self, "map_")
         return self.map_
+
+    @property
+    def has_roles(self) -> bool:
+        """Whether queries are moved by a mean of their own."""
+        return gap_of(self.map) is not None
 
     @property
     def provenance(self) -> Provenance | None:
@@ -154,17 +198,22 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         """Width of the calibrated embeddings."""
         return self.map.dim_out
 
-    def transform(self, X: ArrayLike) -> NDArray[np.floating]:
+    def transform(self, X: ArrayLike, role: Role = "document") -> NDArray[np.floating]:
         """Calibrate rows (n, dim_in) -> (n, dim_out); float32 stays float32, float64 stays float64.
+
+        The role, document or query, matters where it was fitted on both.
 
         Rows that all have unit length are refused where those of the fit were far from it (``DataError``).
         """
-        forward, x = self.map.forward, self._validated(X, reset=False)
+        forward = of_role(self.map, lookup("role", IS_QUERY, role))
+        x = self._validated(X, reset=False)
         require_lengths(x, self.moments_)
         return self._mapped(forward, x)
 
     def inverse_transform(self, X: ArrayLike) -> NDArray[np.floating]:
         """Back to raw embeddings (n, dim_out) -> (n, dim_in); directions that were left out come back as their mean.
+
+        With roles the rows are those of documents.
 
         Where the rows of the fit had unit length, those that come back have it, too: other lengths are not kept.
 
@@ -214,7 +263,7 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             self.write(aside)
 
     def write(self, folder: Path) -> None:
-        """As ``save``, into an existing folder."""
+        """Do what ``save`` does, in an existing folder."""
         write_calibrator(self, folder)
 
     @property
@@ -225,6 +274,42 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+class AbstractDensity(AbstractCalibrator):
+    """A calibrator that is a density: it can say how likely a row is."""
+
+    def _density(self) -> Any:
+        """The map that turns the density into a standard normal one: by default the fitted map, without its bands."""
+        module = fitted_map(self.map)
+        return module.inner if isinstance(module, BandMap) else module
+
+    def score_samples(self, X: ArrayLike) -> NDArray[np.floating]:
+        """Log density of each row (n,), in nats, within the span of the directions that are not null.
+
+        Where the rows of the fit had unit length, it is the density in the space around the sphere, at the row of unit
+        length: right to compare rows, but not a density on the sphere.
+        """
+        x = self._validated(X, reset=False)
+        fitted = self.map, self.moments_  # not fitted is said here
+        kept = _DENSITIES.get(self)
+        if kept is None or any(one is not other for one, other in zip(kept[0], fitted, strict=True)):
+            kept = _DENSITIES[self] = fitted, self._density()
+        return self._mapped(lambda rows: kept[1].log_prob(unit(rows) if self.moments_.unit else rows), x)
+
+    def score(self, X: ArrayLike, y: None = None) -> float:
+        """Mean log density of the rows, in nats."""
+        densities = self.score_samples(X).astype(np.float64)
+        return float((densities / len(densities)).sum())  # a sum of huge ones may overflow
+
+
+def moments_of_roles(x: NDArray[np.floating], queries: NDArray[np.floating] | None) -> Moments:
+    """The moments of documents and, role by role, of queries: brought to unit length where all documents have it."""
+    moments = Moments.of(x)
+    if queries is None:
+        return moments
+    scaled = unit(torch.from_numpy(np.array(queries))).numpy() if moments.unit else queries
+    return moments.with_queries(Moments.of(scaled))
 
 
 @torch.inference_mode()

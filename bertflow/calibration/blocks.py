@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from bertflow.affine import AffineMap, whitening_map
-from bertflow.calibration.closed_forms import CLOSED_FORMS, AbstractClosedForm, require_count
-from bertflow.calibration.kinds import read_kind
+from bertflow.calibration.closed_forms import CLOSED_FORMS, AbstractClosedForm, read_kind, require_count
 from bertflow.encoder.pooling import parse_pooling
 from bertflow.errors import DataError, UnknownNameError, UsageError
 from bertflow.maps import BandMap, side_by_side
@@ -66,8 +65,8 @@ class Blocks(AbstractClosedForm):
         """The calibrator of one layer."""
         if not isinstance(self.calibrator, str):
             raise UsageError(f"Blocks(calibrator=...) takes a spelling, as 'whitening', got {self.calibrator!r}.")
-        name, value = read_kind(self.calibrator, CLOSED_FORMS, "calibrator of blocks")
-        return CLOSED_FORMS[name].make(**CLOSED_FORMS[name].parameters(value))
+        name, value, named = read_kind(self.calibrator, CLOSED_FORMS, "calibrator of blocks")
+        return CLOSED_FORMS[name].make(**CLOSED_FORMS[name].parameters(value), **dict(named))
 
     def _count(self, description: Mapping[str, Any] | None) -> int:
         """How many layers there are, by ``describe()`` of the encoder."""

@@ -6,22 +6,29 @@ Each is a row that names the function (``bertflow.affine``), and a class with it
 So each can also be fitted batch by batch, merged over machines, and refitted without the text.
 """
 
-import math
 import numbers
+import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NoReturn, Self
+from typing import Any, ClassVar, Generic, NoReturn, Self, TypeVar
 
 from numpy.typing import ArrayLike
 
 from bertflow.affine import AffineMap, all_but_the_top_map, center_map, ridge_map, standardize_map, whitening_map
-from bertflow.calibration.base import AbstractCalibrator
-from bertflow.calibration.density import AbstractDensity
-from bertflow.calibration.kinds import FRACTION, CalibratorKind
+from bertflow.calibration.base import AbstractCalibrator, AbstractDensity, moments_of_roles
 from bertflow.calibration.saving import Provenance
 from bertflow.errors import UsageError
 from bertflow.maps import BandMap, RowMap, two_bands
 from bertflow.moments import Moments
+from bertflow.registry import lookup
+
+Made = TypeVar("Made", bound=AbstractCalibrator, covariant=True)
+FRACTION = (r"[0-9]+(\.[0-9]+)?", float)
+"""A number that need not be whole."""
+ALIASES: Mapping[str, str] = {"gaussian": "whitening", "sn": "standardize", "natsv": "abtt"}
+"""Further names: of the density of whitening, and those of the BERT-flow paper."""
+_SPELLING = re.compile(r"(?P<name>[a-z]+(-[a-z]+)*)(\((?P<value>.+)\))?")
 
 
 def require_count(parameter: str, value: object, least: int, of: str = "directions") -> None:
@@ -30,16 +37,24 @@ def require_count(parameter: str, value: object, least: int, of: str = "directio
         raise UsageError(f"{parameter} takes a whole number of {of}, {least} or more, got {value!r}.")
 
 
+def require_number(parameter: str, value: object, most: float = sys.float_info.max) -> None:
+    """Refuse what is not a number from 0 to ``most``."""
+    if not isinstance(value, numbers.Real) or isinstance(value, bool) or not 0 <= float(value) <= most:
+        takes = "of 0 or more" if most > 1 else f"from 0 to {most:g}"
+        raise UsageError(f"{parameter} takes a number {takes}, got {value!r}.")
+
+
 @dataclass(frozen=True)
 class ClosedForm:
     """How a map is read off the moments.
 
     Attributes:
-        read: The moments, then the parameter of the calibrator if it has one -> the map.
+        read: The moments, then the parameters of the calibrator if it has any -> the map.
         parameter: Name of that parameter.
         least: Smallest number of directions that the parameter may be; None for a parameter that is not a count.
         optional: Whether the parameter may be None.
         affine: Whether the map is affine.
+        share: Name of a second parameter, a number from 0 to 1; empty where there is none.
     """
 
     read: Callable[..., AffineMap | BandMap]
@@ -47,6 +62,7 @@ class ClosedForm:
     least: int | None = None
     optional: bool = False
     affine: bool = True
+    share: str = ""
 
     def require(self, parameter: str, value: object) -> None:
         """Refuse a value that the parameter cannot have.
@@ -56,8 +72,8 @@ class ClosedForm:
         """
         if self.least is not None:
             require_count(parameter, value, self.least)
-        elif not isinstance(value, numbers.Real) or isinstance(value, bool) or not 0 <= float(value) < math.inf:
-            raise UsageError(f"{parameter} takes a number of 0 or more, got {value!r}.")
+        else:
+            require_number(parameter, value)
 
 
 class AbstractClosedForm(AbstractCalibrator):
@@ -66,16 +82,18 @@ class AbstractClosedForm(AbstractCalibrator):
     row: ClassVar[ClosedForm]
 
     def _require_parameters(self) -> None:
-        for name, value in vars(self).items():
-            if name == self.row.parameter and not (value is None and self.row.optional):
-                self.row.require(f"{type(self).__name__}({name}=...)", value)
+        name, value = self.row.parameter, vars(self).get(self.row.parameter)
+        if name and not (value is None and self.row.optional):
+            self.row.require(f"{type(self).__name__}({name}=...)", value)
+        if share := self.row.share:
+            require_number(f"{type(self).__name__}({share}=...)", vars(self)[share], 1)
 
     def closed_form(self, moments: Moments) -> AffineMap | BandMap:
         """The map, read off moments."""
-        return self.row.read(moments, *(vars(self)[name] for name in (self.row.parameter,) if name))
+        return self.row.read(moments, *(vars(self)[name] for name in (self.row.parameter, self.row.share) if name))
 
     def _fit_map(self, *_: object) -> AffineMap | BandMap:
-        return self.closed_form(self.moments_)
+        return self.closed_form(self.moments_.pooled)
 
     def fit_moments(self, moments: Moments, provenance: Provenance | None = None) -> Self:
         """Fit to moments that were gathered elsewhere: streamed, merged over machines, or those of a calibrator."""
@@ -84,14 +102,15 @@ class AbstractClosedForm(AbstractCalibrator):
         self._require_parameters()
         self.moments_, self.provenance_, self.facts_ = moments, provenance, {}
         self.n_features_in_ = moments.dim
-        self._keep(self.closed_form(self.moments_))
+        self._keep(self.closed_form(self.moments_.pooled))
         return self
 
-    def partial_fit(self, X: ArrayLike, y: None = None) -> Self:
+    def partial_fit(self, X: ArrayLike, y: None = None, queries: ArrayLike | None = None) -> Self:
         """Add rows (n, dim_in) to what was seen; the map is read off the moments when it is next used."""
         self.require_encoder(None)
         first = not hasattr(self, "moments_")
-        seen = Moments.of(self._validated(X, reset=first))
+        x = self._validated(X, reset=first)
+        seen = moments_of_roles(x, None if queries is None else self._validated(queries, reset=False))
         self.moments_ = seen if first else self.moments_.merge(seen)
         self.provenance_, self.facts_ = None, {}
         self.__dict__.pop("map_", None)
@@ -101,7 +120,7 @@ class AbstractClosedForm(AbstractCalibrator):
     def map(self) -> RowMap:
         """The fitted row-wise torch module, (n, dim_in) -> (n, dim_out)."""
         if hasattr(self, "moments_") and not hasattr(self, "map_"):
-            self._keep(self.closed_form(self.moments_))
+            self._keep(self.closed_form(self.moments_.pooled))
         return super().map
 
 
@@ -140,21 +159,28 @@ class AllButTheTop(AbstractClosedForm):
 class Whitening(AbstractDensity, AbstractClosedForm):
     """Zero mean, identity covariance: directions of largest variance first, null directions left out.
 
-    ``score_samples`` is the Gaussian with full covariance, whatever ``n_components``: reduction keeps the density.
+    ``score_samples`` is the Gaussian with full covariance, whatever the parameters: reduction keeps the density.
 
     Args:
         n_components: How many directions to keep; None keeps the rank.
+        power: Directions are divided by their standard deviation to this power: 1 whitens, 0 only rotates, 0.5 leaves
+            half of the spectrum in place, on a logarithmic scale.
 
     Source: Su et al. 2021, arXiv:2103.15316, algorithm 1.
     """
 
-    row = ClosedForm(whitening_map, "n_components", least=1, optional=True)
+    row = ClosedForm(whitening_map, "n_components", least=1, optional=True, share="power")
 
-    def __init__(self, n_components: int | None = None) -> None:
+    def __init__(self, n_components: int | None = None, power: float = 1.0) -> None:
         self.n_components = n_components
+        self.power = power
+
+    def recorded(self) -> dict[str, Any]:
+        """The parameters as they are recorded: the power only where it is not that of whitening."""
+        return {name: value for name, value in super().recorded().items() if (name, value) != ("power", 1.0)}
 
     def _density(self) -> AffineMap:
-        return whitening_map(self.moments_)
+        return whitening_map(self.moments_.pooled)
 
 
 class Ridge(AbstractDensity, AbstractClosedForm):
@@ -212,12 +238,72 @@ class LinearStandIn(AbstractCalibrator):
         raise UsageError("A stand-in is made from a flow with linearize(system), and is not fitted to rows.")
 
 
+@dataclass(frozen=True)
+class CalibratorKind(Generic[Made]):
+    """How a calibrator is spelled.
+
+    Attributes:
+        make: The class.
+        parameter: What stands in brackets sets it; empty if it takes nothing.
+        words: What else than a number may stand there.
+        form: What a number looks like, and what reads it.
+        nests: Whether a calibrator stands there instead, and after a comma the number of directions that are kept.
+        keywords: Parameters that may follow it by their names, as ``power=0.5``; each is a number.
+    """
+
+    make: type[Made]
+    parameter: str = ""
+    words: tuple[str, ...] = ()
+    form: tuple[str, Callable[[str], int | float]] = (r"[0-9]+", int)
+    nests: bool = False
+    keywords: tuple[str, ...] = ()
+
+    def parameters(self, value: int | float | str | None) -> dict[str, Any]:
+        """The parameters of the class, for the value that ``read_kind`` gave."""
+        if value is None or not self.nests:
+            return {} if value is None else {self.parameter: value}
+        inner, _, last = str(value).rpartition(",")
+        if not inner or not last.strip().isdecimal():
+            return {self.parameter: str(value)}
+        return {self.parameter: inner.strip(), "n_components": int(last)}
+
+
 CLOSED_FORMS: Mapping[str, CalibratorKind[AbstractClosedForm]] = {
     "center": CalibratorKind(Center),
     "standardize": CalibratorKind(Standardize),
     "abtt": CalibratorKind(AllButTheTop, "k"),
-    "whitening": CalibratorKind(Whitening, "n_components"),
+    "whitening": CalibratorKind(Whitening, "n_components", keywords=("power",)),
     "ridge": CalibratorKind(Ridge, "r", form=FRACTION),
     "two-band": CalibratorKind(TwoBand, "c", form=FRACTION),
 }
 """Every closed form, by the name that command lines and tables use."""
+
+
+def read_kind(
+    spelling: str, kinds: Mapping[str, CalibratorKind[AbstractCalibrator]], what: str = "calibrator"
+) -> tuple[str, int | float | str | None, tuple[tuple[str, float], ...]]:
+    """The row of ``kinds`` that a spelling names, the value of its parameter (None for none), and its keywords.
+
+    Raises:
+        UsageError: If it is misspelled; the message lists the known ones.
+    """
+    known = ", ".join(f"{name}({kind.parameter})" if kind.parameter else name for name, kind in kinds.items())
+    match = _SPELLING.fullmatch(spelling)
+    if match is None:
+        raise UsageError(f"A calibrator is a name and one number, as whitening(128); got {spelling!r}. Known: {known}.")
+    name, text = ALIASES.get(match["name"], match["name"]), match["value"]
+    kind = lookup(what, kinds, name)
+    if text is None or text in kind.words:
+        return name, text, ()
+    if kind.nests:
+        kind.make(**kind.parameters(text))._require_parameters()
+        return name, text, ()
+    (form, number), parts = kind.form, text.replace(" ", "").split(",")
+    first = "" if "=" in parts[0] else parts.pop(0)
+    named = [(key, part) for key, _, part in (part.partition("=") for part in parts)]
+    numbers_named = all(key in kind.keywords and re.fullmatch(FRACTION[0], part) for key, part in named)
+    if kind.parameter and (re.fullmatch(form, first) or (named and not first)) and numbers_named:
+        return name, number(first) if first else None, tuple((key, float(part)) for key, part in named)
+    words = [*kind.words, *(f"{key}=NUMBER" for key in kind.keywords)]
+    takes = " or ".join(["a number", *words]) if kind.parameter else "nothing"
+    raise UsageError(f"{name} takes {takes} in brackets, got ({text}). Known: {known}.")

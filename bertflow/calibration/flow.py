@@ -13,18 +13,18 @@ import torch
 from numpy.typing import NDArray
 
 from bertflow.affine import AffineMap, whitening_map
-from bertflow.calibration.density import AbstractDensity
+from bertflow.calibration.base import AbstractDensity
 from bertflow.calibration.saving import Provenance
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import UsageError
-from bertflow.maps import FittedMap, UnitMap
+from bertflow.maps import FittedMap, UnitMap, unit
 from bertflow.moments import Moments
-from bertflow.training.purpose import Purpose
+from bertflow.training import Purpose
 from bertflow.training.recipe import Recipe, preset_for, recipe_changes, resolve
 
 if TYPE_CHECKING:
     from bertflow.flow.glow import FlowMap
-    from bertflow.training.fitting import FittedFlow
+    from bertflow.training.flow_fit import FittedFlow
 
 
 class FlowCalibrator(AbstractDensity):
@@ -106,12 +106,22 @@ class FlowCalibrator(AbstractDensity):
         _seed(self.random_state)
         self.recipe  # noqa: B018 - checks each of its fields
 
-    def _fit_map(self, x: NDArray[np.floating], encoder: SentenceEncoder | None, sentences: Sequence[str]) -> FittedMap:
+    def _fit_map(
+        self,
+        x: NDArray[np.floating],
+        queries: NDArray[np.floating] | None,
+        encoder: SentenceEncoder | None,
+        sentences: Sequence[str],
+    ) -> FittedMap:
         if 1 in (x.shape[1], self.n_components):
             # A single coordinate has no other to move it: what is left of a flow is its start.
-            return whitening_map(self.moments_, 1)
-        from bertflow.training.fitting import fit_flow
-        from bertflow.training.rows import plain_moments
+            return whitening_map(self.moments_.pooled, 1)
+        if queries is not None and (gap := self.moments_.gap) is not None:  # moved, and at most half of the rows
+            some = np.random.default_rng(0).permutation(len(queries))[: len(x)]
+            asked = unit(torch.from_numpy(queries[some])).numpy() if self.moments_.unit else queries[some]
+            x = np.concatenate([x, (asked - gap).astype(x.dtype)])
+        from bertflow.training.auto import plain_moments
+        from bertflow.training.flow_fit import fit_flow
 
         fitted = fit_flow(x, self.recipe, _seed(self.random_state), self.trainer, plain_moments(encoder, sentences))
         self.facts_ = asdict(fitted.record)
@@ -128,7 +138,16 @@ class FlowCalibrator(AbstractDensity):
 
     def _density(self) -> "AffineMap | FlowMap":
         density = super()._density()
-        return whitening_map(self.moments_) if isinstance(density, AffineMap) else density
+        return whitening_map(self.moments_.pooled) if isinstance(density, AffineMap) else density
+
+
+def flow_on_rows(
+    x: Any, recipe: Recipe, seed: int, moments: Moments, provenance: Provenance | None, **options: Any
+) -> FlowCalibrator:
+    """The calibrator of a flow that is fitted here to the rows ``x``; the options are those of ``fit_flow``."""
+    from bertflow.training.flow_fit import fit_flow
+
+    return FlowCalibrator.of(fit_flow(x, recipe, seed, **options), recipe, moments, provenance)
 
 
 def _seed(random_state: Any) -> int:

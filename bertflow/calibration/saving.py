@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, NotRequired, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +20,10 @@ from safetensors.torch import save_file as save_tensors
 from typing_extensions import TypedDict
 
 from bertflow.errors import DataError, UsageError, reason_of
-from bertflow.maps import SAVE, MapSpec, RowMap, filled_map, map_spec
+from bertflow.maps import SAVE, filled_map, map_spec
 from bertflow.moments import Moments
 from bertflow.records import Checksums, Size, checksums, read_arrays, read_record, require_whole, write_record
-from bertflow.registry import lookup
+from bertflow.registry import lookup, own_code, own_modules
 from bertflow.text_keys import digest
 
 RECORD = "calibrator.json"
@@ -35,13 +35,14 @@ CalibratorRecord = TypedDict(
         "format": Literal[1],
         "class": str,
         "parameters": dict[str, Any],
-        "map": MapSpec,
+        "map": dict[str, Any],
         "dim_in": Size,
         "encoder": dict[str, Any] | None,
         "labels": list[str],
         "text_keys": str | None,
         "facts": dict[str, Any],
         "sha256": Checksums,
+        "imports": NotRequired[list[str]],
     },
 )
 """What ``calibrator.json`` cannot be read without."""
@@ -67,27 +68,10 @@ class Provenance:
         return cls(description, text_hashes, (*description.get("labels", ()), *labels))
 
 
-class FittedCalibrator(Protocol):
-    """What a folder holds of a calibrator."""
-
-    moments_: Moments
-    map_: RowMap
-    provenance_: Provenance | None
-    facts_: dict[str, Any]
-    n_features_in_: int
-
-    @property
-    def map(self) -> RowMap:
-        """The fitted map."""
-
-    def recorded(self) -> dict[str, Any]:
-        """The parameters as they are recorded."""
+Kind = TypeVar("Kind")
 
 
-Kind = TypeVar("Kind", bound=FittedCalibrator)
-
-
-def write_calibrator(calibrator: FittedCalibrator, folder: Path) -> None:
+def write_calibrator(calibrator: Any, folder: Path) -> None:
     """Write a calibrator into an existing folder."""
     module, moments, provenance = calibrator.map, calibrator.moments_, calibrator.provenance_
     save_tensors({name: tensor.contiguous() for name, tensor in module.state_dict().items()}, folder / TENSORS)
@@ -110,7 +94,8 @@ def write_calibrator(calibrator: FittedCalibrator, folder: Path) -> None:
         "versions": {name: version(name) for name in VERSIONED},
         "sha256": checksums(folder, "*.safetensors"),
     }
-    write_record(folder / RECORD, record)
+    imports = own_modules(calibrator, *module.modules())
+    write_record(folder / RECORD, record | ({"imports": imports} if imports else {}))
 
 
 def read_calibrator(folder: Path, kinds: Mapping[str, type[Kind]]) -> Kind:
@@ -128,8 +113,9 @@ def read_calibrator(folder: Path, kinds: Mapping[str, type[Kind]]) -> Kind:
     require_whole(folder / RECORD, record["sha256"], belong, "calibrator")
     hashes = read_arrays(folder / TEXT, {"hashes": ("uint64", 1)}, do=SAVE)["hashes"] if TEXT in belong else None
     try:
-        calibrator = lookup("calibrator class", kinds, record["class"])(**record["parameters"])
-        calibrator.map_ = filled_map(record["map"], read_arrays(folder / TENSORS, do=SAVE))
+        with own_code(folder, record.get("imports", [])):
+            calibrator: Any = lookup("calibrator class", kinds, record["class"])(**record["parameters"])
+            calibrator.map_ = filled_map(record["map"], read_arrays(folder / TENSORS, do=SAVE))
         calibrator.moments_ = Moments.from_arrays(read_arrays(folder / MOMENTS, Moments.ARRAYS, Moments.OPTIONAL, SAVE))
     except (TypeError, RuntimeError, UsageError) as error:
         raise DataError(f"The calibrator folder {folder} is damaged ({reason_of(error)}). {SAVE}") from None
@@ -139,4 +125,5 @@ def read_calibrator(folder: Path, kinds: Mapping[str, type[Kind]]) -> Kind:
     calibrator.n_features_in_, calibrator.facts_ = record["dim_in"], record["facts"]
     made_by, labels = record["encoder"], tuple(record["labels"])
     calibrator.provenance_ = None if made_by is None else Provenance(made_by, hashes, labels)
-    return calibrator
+    made: Kind = calibrator
+    return made

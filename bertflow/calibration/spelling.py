@@ -2,6 +2,7 @@
 
     center   standardize   abtt   abtt(7)   whitening   whitening(64)   flow   flow(all)   a calibrator, its number
     ridge(1)   two-band(0.5)                                        a number with a fraction
+    whitening(power=0.5)   whitening(128,power=0.5)                 a parameter by its name
     blocks(whitening)   blocks(ridge(1),384)                        a calibrator of each joined layer, and a reduction
     raw                                                             the encoder as it is
     sif   mean(0)                                                   a pooling instead of the encoder's
@@ -16,12 +17,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.blocks import Blocks
-from bertflow.calibration.closed_forms import CLOSED_FORMS, AbstractClosedForm, LinearStandIn
+from bertflow.calibration.closed_forms import CLOSED_FORMS, AbstractClosedForm, CalibratorKind, LinearStandIn, read_kind
 from bertflow.calibration.flow import FlowCalibrator
-from bertflow.calibration.kinds import CalibratorKind, read_kind
+from bertflow.calibration.queries import QueryShift
 from bertflow.calibration.saving import read_calibrator
 from bertflow.encoder.pooling import COUNTED, POOLINGS, parse_pooling
 from bertflow.errors import UsageError
@@ -30,7 +32,7 @@ from bertflow.registry import did_you_mean
 RAW = "raw"
 STATIC: Mapping[str, str] = {"static": "content", "static-sif": "sif"}
 """Poolings that leave the transformer out -> how its word embeddings become one vector."""
-CALIBRATORS: Mapping[str, CalibratorKind[AbstractCalibrator]] = {
+CALIBRATORS: dict[str, CalibratorKind[AbstractCalibrator]] = {
     **CLOSED_FORMS,
     "blocks": CalibratorKind(Blocks, "calibrator", nests=True),
     "flow": CalibratorKind(FlowCalibrator, "n_components", words=("all", "auto")),
@@ -48,12 +50,14 @@ class SystemSpec:
             encoder's.
         calibrator: A row of ``CALIBRATORS``; None calibrates nothing.
         value: The parameter of the calibrator; None keeps its default.
+        keywords: Other parameters by their names, each a number.
     """
 
     spelling: str
     pooling: str | None = None
     calibrator: str | None = None
     value: int | float | str | None = None
+    keywords: tuple[tuple[str, float], ...] = ()
 
     @property
     def counts(self) -> bool:
@@ -81,7 +85,7 @@ class SystemSpec:
         """The calibrator, not fitted."""
         assert self.calibrator is not None, "only a system with a calibrator makes one"
         kind = CALIBRATORS[self.calibrator]
-        return kind.make(**kind.parameters(self.value))
+        return kind.make(**kind.parameters(self.value), **dict(self.keywords))
 
     def refitted(self, calibrator: AbstractCalibrator) -> AbstractCalibrator:
         """The calibrator, fitted on what ``calibrator`` was fitted on.
@@ -118,9 +122,9 @@ def parse_system(spelling: str) -> SystemSpec:
     if spelling == RAW:
         return SystemSpec(spelling)
     *poolings, last = (part.strip() for part in spelling.split("+"))
-    calibrator, value = None, None
+    found: Any = ()
     try:
-        calibrator, value = read_kind(last, CALIBRATORS)
+        found = read_kind(last, CALIBRATORS)
     except UsageError:
         poolings.append(last)
     pooling = "+".join(poolings) or None
@@ -135,7 +139,7 @@ def parse_system(spelling: str) -> SystemSpec:
                 f"Unknown baseline {spelling!r}. Known: {known}; a pooling ({', '.join(POOLINGS)}, or written out as "
                 f"mean(1,2)); and a pooling with a calibrator, as sif+whitening(64).{did_you_mean(spelling, names)}"
             ) from None
-    return SystemSpec(spelling, pooling, calibrator, value)
+    return SystemSpec(spelling, pooling, *found)
 
 
 def parse_calibrator(spelling: str) -> AbstractCalibrator:
@@ -153,5 +157,5 @@ def load_calibrator(folder: str | Path) -> AbstractCalibrator:
     Raises:
         DataError: If the folder is missing, incomplete, damaged, or of a later format; the message names the file.
     """
-    kinds: list[type[AbstractCalibrator]] = [LinearStandIn, *(kind.make for kind in CALIBRATORS.values())]
+    kinds: list[type[AbstractCalibrator]] = [LinearStandIn, QueryShift, *(kind.make for kind in CALIBRATORS.values())]
     return read_calibrator(Path(folder), {kind.__name__: kind for kind in kinds})

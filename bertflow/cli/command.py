@@ -17,14 +17,12 @@ import json
 import sys
 import time
 from argparse import SUPPRESS
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field, is_dataclass
-from functools import cached_property
-from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from dataclasses import asdict, is_dataclass
+from pkgutil import resolve_name
+from typing import Any
 
-import docstring_parser
 from jsonargparse import (  # type: ignore[attr-defined]  # not all are in its __all__
     ActionConfigFile,
     ArgumentError,
@@ -32,79 +30,39 @@ from jsonargparse import (  # type: ignore[attr-defined]  # not all are in its _
     Namespace,
     set_parsing_settings,
 )
+from typing_extensions import is_typeddict
 
-from bertflow.cli import DEBUG, is_first_process, print_result, without_secrets
-from bertflow.cli.spelling import METAVARS, PRINT, HelpFormatter, Spelling, command_line_type, members, plain
-from bertflow.cli.yaml_limits import limit_yaml
-from bertflow.data.skipping import skip_bad
+import bertflow
+from bertflow.cli.commands import COMMANDS, Row
+from bertflow.cli.options import FILLED, Option, described, examples_of, options_in, options_of, plain
+from bertflow.cli.printing import print_parts, say
+from bertflow.cli.program import DEBUG, HELP, IMPORT, is_first_process, listed, without_secrets
+from bertflow.cli.spelling import PRINT, HelpFormatter, Spelling, limit_yaml
+from bertflow.cli.suggestions import next_lines
+from bertflow.data.lines import skip_bad
 from bertflow.errors import BertflowError, ThresholdMissedError, UsageError
 from bertflow.files import require_place, write_json
-from bertflow.progress import watched
 from bertflow.registry import flat_options
 
-CONFIG, OUTPUT, JSON, SKIP = "config", "output", "json", "skip_bad"
-"""Options that are not the function's."""
-UNREPEATED = (OUTPUT, "resume", SKIP)
+CONFIG = "config"
+UNREPEATED = ("output", "resume", "skip_bad")
 """Options of a training that belong to this call and not to its repetition."""
-FILLED: Mapping[str, Callable[[], Any]] = {
-    "progress": lambda: watched() or None,
-    "say": lambda: lambda line: print(line, flush=True),
-}
-"""Parameters that a command fills itself: whether to show bars, and where lines go that come before the result."""
 
 
-@dataclass(frozen=True)
-class Option:
-    """A parameter that a command line can give."""
-
-    name: str
-    kind: Any
-    """Its annotation, as far as a command line can say it."""
-    default: Any
-    help: str
-    required: bool = False
-    parameter: str = ""
-    """The parameter of the function; that of the same name where it is empty."""
-
-    @property
-    def grouped(self) -> bool:
-        """Whether it is a dataclass, whose fields are the options: ``--data.sentences``."""
-        return any(map(is_dataclass, members(self.kind)))
-
-
-@dataclass(frozen=True)
 class Command:
-    """One function as a command."""
+    """One function as a command.
 
-    name: str
-    """What follows ``bertflow`` on the command line: "sweep", or "search ask" for an action."""
-    function: Callable[..., Any]
-    """Public, and imported without torch; heavy imports are inside it."""
-    positionals: Sequence[str] = ()
-    """Parameters that are given by place, or fields of one, as ``data.pairs``; their annotations say how many."""
-    aliases: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Other spellings of parameters: ``{"k": ["-k"], "sentences": ["--in"]}``."""
-    named: Mapping[str, str] = field(default_factory=dict)
-    """Parameters whose option has another name: ``{"text": "data"}`` for ``--data.sentences``."""
-    metavars: Mapping[str, str] = field(default_factory=dict)
-    """What stands for the value in the help, where it is neither as in ``METAVARS`` nor the name in capitals."""
-    bare: Mapping[str, str] = field(default_factory=dict)
-    """What an option means when it is given without a value."""
-    python_only: Sequence[str] = ()
-    """Parameters with a default that the command line leaves alone, besides those whose annotation it cannot say."""
-    saves: str = ""
-    """If not empty: ``--output DIR`` saves the result there, and this is its help."""
-    skips: bool = False
-    """Whether it reads rows: ``--skip_bad FILE`` leaves out those that cannot be used."""
-    json: bool = False
-    """Whether there is ``--json``, which prints the result as JSON."""
-    examples: str = ""
-    """Command lines, shown below the help."""
-    trainer: bool = False
-    """Whether it trains: ``--trainer.*`` are the options of Lightning's Trainer, and those that were set go to
-    ``trainer=``; ``options=`` takes all options as a tree, ready for JSON and YAML, for a run that can be repeated."""
-    preset: Callable[[Namespace], Mapping[str, Any]] | None = None
-    """Given what was parsed, the defaults that it implies, as a tree; with them the command line is parsed again."""
+    Args:
+        name: What follows ``bertflow`` on the command line: "sweep", or "search ask" for an action.
+        row: What it is.
+    """
+
+    def __init__(self, name: str, row: Row) -> None:
+        self.name, self.row = name, row
+        self.function = getattr(bertflow, row.function) if isinstance(row.function, str) else row.function
+        self._parameters = inspect.signature(self.function).parameters
+        self._described = described(self.function)
+        self.options, self.examples = [*options_of(self.function, row)], examples_of(self._described)
 
     def main(self, argv: Sequence[str]) -> int:
         """Run; returns the exit code.
@@ -114,17 +72,17 @@ class Command:
             ThresholdMissedError: If the result is less than was required.
         """
         begin, argv = time.perf_counter(), list(argv)
-        if any(word in ("-h", "--help") for word in argv):
+        if HELP.intersection(argv):
             print(self.help(), end="")
             return 0
         if f"--{PRINT}" in argv:
             print(self.print_config([word for word in argv if word != f"--{PRINT}"]), end="")
             return 0
         arguments = self.parse(argv)
-        output, as_json = arguments.pop(OUTPUT, None) if self.saves else None, self.json and arguments.pop(JSON)
+        own = {name: arguments.pop(name) for name in self.row.own}
+        output, skip, as_json = map(own.get, ("output", "skip_bad", "json"))
         require_place(output, folder=True)
         arguments |= {name: fill() for name, fill in FILLED.items() if name in self._parameters}
-        skip = arguments.pop(SKIP) if self.skips else None
         with skip_bad(skip) if skip else nullcontext(()) as skipped:
             result = self.function(**arguments)
         if result is None or not is_first_process():
@@ -132,7 +90,7 @@ class Command:
         if as_json:
             print(result.to_json(), end="")
         else:
-            print_result(result)
+            print_parts(result.parts() if own.get("details") else result.answer())
         if output:
             result.save(output)
             facts = {"arguments": argv, "seconds": round(time.perf_counter() - begin, 1), **result.run_facts()}
@@ -140,9 +98,10 @@ class Command:
         if skip:
             print(f"skipped {len(skipped):,} rows, listed in {skip}", file=sys.stderr if as_json else sys.stdout)
         if not as_json:
-            from bertflow.cli.then import next_lines  # not for --help
-
-            print(next_lines(self.name, self.function, {OUTPUT: output, **arguments}, result), end="")
+            defaults = {one.parameter or one.name: one.default for one in self.options}
+            given = {name: None if value == defaults.get(name) else value for name, value in arguments.items()}
+            if lines := next_lines(self.name, {"output": output, **given}, result):
+                say(lines, whole=True)
         if result.missed():
             raise ThresholdMissedError(result.missed())
         return int(getattr(result, "exit_code", 0))
@@ -160,10 +119,11 @@ class Command:
         with self._explained(parser):
             built = parser.instantiate(parsed)
             arguments = {option.parameter or option.name: built[option.name] for option in self.options}
-            if self.trainer:
+            arguments = {k: v.as_dict() if isinstance(v, Namespace) else v for k, v in arguments.items()}
+            if self.row.trainer:
                 arguments["options"] = json.loads(parser.dump(self._repeatable(parsed), format="json"))
-        if self.trainer:
-            arguments["trainer"] = {k: v for k, v in built.trainer.items() if v != parser.get_default(f"trainer.{k}")}
+                set_ = {k: v for k, v in built.trainer.items() if v != parser.get_default(f"trainer.{k}")}
+                arguments["trainer"] = set_
         return arguments
 
     def print_config(self, argv: Sequence[str]) -> str:
@@ -177,40 +137,7 @@ class Command:
 
     def help(self) -> str:
         """What ``--help`` prints."""
-        return self._parser(helping=True).format_help()
-
-    @cached_property
-    def _parameters(self) -> Mapping[str, inspect.Parameter]:
-        return inspect.signature(self.function).parameters
-
-    @cached_property
-    def _described(self) -> docstring_parser.Docstring:
-        return docstring_parser.parse(inspect.getdoc(self.function) or "", docstring_parser.DocstringStyle.GOOGLE)
-
-    @cached_property
-    def options(self) -> list[Option]:
-        """What can be given, in the order of the signature."""
-        helps = {param.arg_name: plain(param.description) for param in self._described.params}
-        options = []
-        for name, parameter in self._parameters.items():
-            if name in (*FILLED, *self.python_only, *(("trainer", "options") if self.trainer else ())):
-                continue
-            if parameter.kind is parameter.VAR_KEYWORD:
-                options += [one for one in _named_by(parameter.annotation) if one.name not in self.python_only]
-                continue
-            kind = command_line_type(parameter.annotation, self.function.__globals__)
-            required = parameter.default is inspect.Parameter.empty
-            if kind is None or parameter.kind is parameter.VAR_POSITIONAL:
-                assert not required, f"{self.name}: no command line can say the parameter {name}"
-                continue
-            default = None if required else parameter.default
-            options.append(Option(self.named.get(name, name), kind, default, helps.get(name, ""), required, name))
-        own = (
-            (self.saves, Option(OUTPUT, Path, None, self.saves)),
-            (self.skips, Option(SKIP, Path, None, "Leave out rows that cannot be used, and list them in this file.")),
-            (self.json, Option(JSON, bool, False, "Print JSON instead of tables.")),
-        )
-        return [*options, *(option for wanted, option in own if wanted)]
+        return self.parser(helping=True).format_help()
 
     @property
     def summary(self) -> str:
@@ -218,23 +145,20 @@ class Command:
         return plain(self._described.short_description)
 
     @property
-    def called(self) -> str:
-        """How the command is called."""
-        return f"bertflow {self.name}"
-
-    @property
     def hint(self) -> str:
         """Where to look when an option was refused; the help of a training does not list them all."""
-        shows = f"--{PRINT}` shows all options with their values" if self.trainer else "--help` lists the options"
-        return f"`{self.called} {shows}."
+        shows = f"--{PRINT}` shows all options with their values" if self.row.trainer else "--help` lists the options"
+        return f"`bertflow {self.name} {shows}."
 
     def _parsed(self, argv: Sequence[str]) -> tuple[ArgumentParser, Namespace]:
-        parser = self._parser()
+        parser = self.parser()
         with self._explained(parser):
             words = self._spelling(parser).spell_out(argv)
             parsed = parser.parse_args(words)
-            if self.preset:
-                parser.set_defaults(dict(flat_options(self.preset(parsed))))
+            if self.row.defaults:
+                implied = self.row.defaults
+                found = implied if isinstance(implied, Mapping) else resolve_name(implied)(parsed)
+                parser.set_defaults(dict(flat_options(found)))
                 parsed = parser.parse_args(words)
         return parser, parsed
 
@@ -244,7 +168,7 @@ class Command:
             for action in parser._actions
             for typed in action.option_strings
         }
-        return Spelling(known, [(name, dict(known.values())[name]) for name in self.positionals], self.hint, self.bare)
+        return Spelling(known, [(name, dict(known.values())[name]) for name in self.row.places], self.hint)
 
     @contextmanager
     def _explained(self, parser: ArgumentParser) -> Iterator[None]:
@@ -259,40 +183,44 @@ class Command:
     def _repeatable(self, parsed: Namespace) -> Namespace:
         kept = parsed.clone()
         kept.pop(CONFIG, None)
-        for name in {*UNREPEATED} & {*kept.keys()} if self.trainer else ():
+        for name in {*UNREPEATED} & {*kept.keys()} if self.row.trainer else ():
             kept[name] = None
         return kept
 
-    def _parser(self, helping: bool = False) -> ArgumentParser:
+    def parser(self, helping: bool = False) -> ArgumentParser:
+        """The parser of ``--name=value``; for a help without all options of Lightning's Trainer, which are slow."""
         set_parsing_settings(docstring_parse_attribute_docstrings=True)
         limit_yaml()
         kind: type[ArgumentParser] = ArgumentParser
-        if self.trainer and not helping:
+        if self.row.trainer and not helping:
             from pytorch_lightning.cli import LightningArgumentParser
 
             kind = LightningArgumentParser
         parser = kind(
-            prog=self.called,
+            prog=f"bertflow {self.name}",
             usage=self._usage(),
             description=plain(self._described.description),
-            epilog=f"examples:\n{self.examples}" if self.examples else None,
+            epilog="\n  ".join(["examples:", *self.examples]) if self.examples else None,
             formatter_class=HelpFormatter,
             exit_on_error=False,
             allow_abbrev=False,
         )
-        for option in sorted(self.options, key=lambda option: option.grouped):
+        for option in sorted(self.options, key=lambda option: option.group is not None):
             self._add(parser, option)
         parser.add_argument("-c", f"--{CONFIG}", action=ActionConfigFile, help="YAML file of any of these options.")
-        if self.trainer and helping:
+        if self.row.trainer and helping:
             parser.add_argument("--trainer.OPTION", help="Any option of Lightning's Trainer: max_steps, devices, ...")
-        elif self.trainer:
+        elif self.row.trainer:
             from pytorch_lightning import Trainer
 
             parser.add_lightning_class_args(Trainer, "trainer")  # type: ignore[attr-defined]
         if helping:  # taken from every command line before it comes here
+            own = "Import a module of yours first, for a coupling, pooling or calibrator of your own (docs/extend.md)."
+            parser.add_argument(IMPORT, metavar="MODULE", help=own)
             parser.add_argument(DEBUG, action="store_true", help="Show the traceback of an error of bertflow itself.")
         for action in parser._actions:
-            action.option_strings = [*dict.fromkeys((*action.option_strings, *self.aliases.get(action.dest, ())))]
+            aliases = [f"-{action.dest}"] if len(action.dest) == 1 else self.row.aliases.get(action.dest, ())
+            action.option_strings = [*dict.fromkeys((*aliases, *action.option_strings))]
             if action.dest == PRINT:
                 action.help = "Print all options with their values, and stop."
             elif type(action).__name__ == "_ActionConfigLoad":
@@ -300,51 +228,60 @@ class Command:
         return parser
 
     def _add(self, parser: ArgumentParser, option: Option) -> None:
-        if option.grouped:
-            (shape,) = (one for one in members(option.kind) if is_dataclass(one))
-            parser.add_class_arguments(shape, option.name)
+        if is_typeddict(option.group):
+            group = parser.add_argument_group(plain(described(option.group).short_description).removesuffix("."))
+            for one in options_in(option.group):
+                group.add_argument(f"--{option.name}.{one.name}", type=one.kind, default=None, help=one.help)
+            return
+        if option.group:
+            parser.add_class_arguments(option.group, option.name)
             if is_dataclass(option.default):
                 parser.set_defaults(dict(flat_options({option.name: asdict(option.default)})))  # type: ignore[arg-type]
             return
         # Given by place, and as options too: so that a file of options can hold them.
-        container = parser._positionals if option.name in self.positionals else parser
-        action: Any = container.add_argument(
-            *self.aliases.get(option.name, ()),
+        placed = option.name in self.row.places
+        action: Any = (parser._positionals if placed else parser).add_argument(
             f"--{option.name}",
             dest=option.name,
             type=option.kind,
             default=option.default,
             help=option.help or " ",
-            metavar=self._metavar(option),
+            metavar=option.metavar,
         )
-        action.placed = option.name in self.positionals
-
-    def _metavar(self, option: Option) -> str:
-        choices = f"{{{','.join(map(str, get_args(option.kind)))}}}" if get_origin(option.kind) is Literal else ""
-        shared = next((shown for shown, names in METAVARS.items() if option.name in names), "")
-        return self.metavars.get(option.name, choices or shared or option.name.upper())
+        action.placed = placed
 
     def _shown(self, option: Option) -> str:
-        return self._metavar(option) if option.name in self.positionals else f"--{option.name}"
+        return option.metavar if option.name in self.row.places else f"--{option.name}"
 
     def _usage(self) -> str:
         words = []
         for option in self.options:
-            placed, metavar = option.name in self.positionals, self._metavar(option)
+            shown = self._shown(option)
             if option.required:
-                words.append(metavar if placed else f"--{option.name} {metavar}")
-            elif placed:
-                words.append(f"[{metavar}]")
-        words += [f"[{self.metavars[name]}]" for name in self.positionals if "." in name]
-        return " ".join([self.called, *words, "[options]"])
+                words.append(shown if shown == option.metavar else f"{shown} {option.metavar}")
+            elif shown == option.metavar:
+                words.append(f"[{shown}]")
+        words += ["[FILE]" for name in self.row.places if "." in name]
+        return " ".join(["bertflow", self.name, *words, "[options]"])
 
 
-def _named_by(annotation: Any) -> list[Option]:
-    """The options of ``**options: Unpack[SomeTypedDict]``, whose docstring explains them."""
-    (shape,) = get_args(annotation)
-    described = docstring_parser.parse(inspect.getdoc(shape) or "", docstring_parser.DocstringStyle.GOOGLE)
-    kinds, names = inspect.get_annotations(shape), vars(sys.modules[shape.__module__])
-    return [
-        Option(one.arg_name, command_line_type(kinds[one.arg_name], names), None, plain(one.description))
-        for one in described.params
-    ]
+def command(name: str) -> Command:
+    """The command of that name: "sweep", or "search ask" for an action."""
+    first, _, action = name.partition(" ")
+    return Command(name, COMMANDS[first].actions[action] if action else COMMANDS[first])
+
+
+def help_of_actions(name: str) -> str:
+    """What ``--help`` prints of a command that has several actions."""
+    actions = {action: command(f"{name} {action}") for action in COMMANDS[name].actions}
+    about = described(sys.modules[next(iter(actions.values())).function.__module__])
+    rows = listed({action: one.summary for action, one in actions.items()})
+    return "\n\n".join(
+        (
+            f"usage: bertflow {name} ACTION [options]",
+            about.description or "",
+            rows,
+            f"`bertflow {name} ACTION --help` lists the options of one.",
+            "\n  ".join(["examples:", *examples_of(about)]),
+        )
+    )

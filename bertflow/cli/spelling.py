@@ -1,111 +1,35 @@
-"""What a person types, from the annotations of a function to ``--name=value``, and how the help shows it.
-
-Annotations say what can be typed:
-
-    "str | Path | SentenceEncoder"   -> str                 an encoder can only be handed over in Python
-    "Sequence[str] | str | Path"     -> str                 sentences likewise; a file of them can be named
-    list[str] | str | None           -> list[str] | str     None is what was not given
-    Callable[[int], None]            -> nothing             the parameter is for Python alone
-
-They may be strings that name what is imported for the type checker alone: those names are left out, and nothing is
-imported for them. What is typed becomes a form in which the parser needs no positionals, no flags and no counts:
+"""What a person types -> ``--name=value``, in which the parser needs no positionals, no flags and no counts.
 
     bertflow score FOLDER --int8 --max-length 64 --in A --in B -k5
     --folder=FOLDER --int8=true --max_length=64 --sentences=["A","B"] --k=5
+
+Values are YAML, which is read within limits. And how the help shows what can be typed, and an error what cannot.
 """
 
-import ast
-import collections.abc
 import json
-import operator
 import re
-import types
-import typing
 from argparse import SUPPRESS, Action
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, is_dataclass
-from functools import reduce
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ForwardRef, Literal, Union, get_args, get_origin
+from typing import Any, get_args, get_origin
 
-from jsonargparse import ActionConfigFile, DefaultHelpFormatter  # type: ignore[attr-defined]  # not in its __all__
+import yaml
+from jsonargparse import ActionConfigFile, DefaultHelpFormatter, get_loader, set_loader  # type: ignore[attr-defined]
 
+from bertflow.cli.options import members, plain
 from bertflow.errors import UsageError
 from bertflow.registry import did_you_mean
 
 PRINT = "print_config"
-METAVARS: Mapping[str, Sequence[str]] = {
-    "FILE": ("answers", "binary", "fit_on", "frequencies", "labels", "results", "retrieval", "skip_bad", "vectors"),
-    "DIR": ("data_dir", "output", "save", "store"),
-    "TEXT": ("domain",),
-    "LIST": ("candidates", "columns", "compare", "layers", "tokens"),
-}
-"""What stands for the value of a parameter in the help of every command."""
-ORDER = (bool, int, float)
-"""Tried first, in this order; a Path and a str, which take anything, come last."""
-PYTHON_ONLY = (collections.abc.Sequence, collections.abc.Mapping)
-CONTAINERS = (list, tuple, dict, collections.abc.Sequence, collections.abc.Mapping)
 TRUTHS = ("true", "false")
 """What a flag may be followed by; anything else after it is a word of its own."""
-
-
-def command_line_type(annotation: Any, namespace: Mapping[str, Any]) -> Any | None:
-    """The part of an annotation that a command line can say; None where it can say nothing.
-
-    Args:
-        annotation: Annotation of a parameter; may be a string.
-        namespace: Names that it may use: the globals of the function.
-    """
-    names = {**vars(typing), **vars(collections.abc), "Path": Path, **namespace}
-    found = [kind for kind in _members(annotation, names) if kind not in (Any, types.NoneType) and _can_be_said(kind)]
-    if str in found or Path in found:  # then a Sequence is one of sentences and a Mapping one of texts, for Python
-        found = [kind for kind in found if get_origin(kind) not in PYTHON_ONLY]
-    if str in found:
-        found = [kind for kind in found if kind is not Path]
-    found = [list[get_args(kind)] if get_origin(kind) is collections.abc.Sequence else kind for kind in found]  # type: ignore[misc]
-    return reduce(operator.or_, sorted(found, key=_place)) if found else None
-
-
-def members(kind: Any) -> tuple[Any, ...]:
-    """The members of a union; of anything else, itself."""
-    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
-
-
-def _members(annotation: Any, names: Mapping[str, Any]) -> Iterator[Any]:
-    for member in members(annotation):
-        text = member.__forward_arg__ if isinstance(member, ForwardRef) else member
-        if not isinstance(text, str):
-            yield member
-            continue
-        for leaf in _leaves(ast.parse(text, mode="eval").body):
-            try:
-                known = eval(leaf, dict(names))
-            except (NameError, AttributeError):
-                continue  # imported for the type checker alone
-            yield from _members(types.NoneType if known is None else known, names)
-
-
-def _leaves(node: ast.expr) -> Iterator[str]:
-    """The source of each member of ``A | B | C``."""
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
-        yield from _leaves(node.left)
-        yield from _leaves(node.right)
-    else:
-        yield ast.unparse(node)
-
-
-def _can_be_said(kind: Any) -> bool:
-    if kind in (str, Path, Any, types.NoneType, Ellipsis, *ORDER, *CONTAINERS) or is_dataclass(kind):
-        return True
-    origin, inner = get_origin(kind), get_args(kind)
-    if origin in (Union, types.UnionType):
-        return all(map(_can_be_said, inner))
-    return origin is Literal or (origin in CONTAINERS and all(map(_can_be_said, inner)))
-
-
-def _place(kind: Any) -> int:
-    return ORDER.index(kind) if kind in ORDER else len(ORDER) + (kind in (Path, str))
+BARE: Mapping[str, str] = {"lexical": "stsb-dev", "published": ""}
+"""What an option means when it is given without a value."""
+CHARACTERS, DEPTH = 2**22, 50
+"""Largest length of a text of YAML, and number of levels in it."""
+_read: Any = get_loader("yaml")
 
 
 @dataclass(frozen=True)
@@ -118,11 +42,9 @@ class Spelling:
     """The parameters that are given by place, and their types; only the last may take many words."""
     hint: str
     """What to do when something was refused."""
-    bare: Mapping[str, str] = field(default_factory=dict)
-    """Parameter -> what its option means without a value."""
 
     def spell_out(self, argv: Sequence[str]) -> list[str]:
-        """The same command line as ``--name=value`` alone, files of options first.
+        """The command line as ``--name=value`` alone, files of options first.
 
         Raises:
             UsageError: If a value is missing, or a word has no place.
@@ -173,8 +95,8 @@ class Spelling:
             return [words.popleft()]
         if kind is None:
             return [""]
-        if name in self.bare or bool in members(kind):
-            return [self.bare.get(name, "true")]
+        if name in BARE or bool in members(kind):
+            return [BARE.get(name, "true")]
         wanted = "a value" if count == 1 else f"{count} values"
         raise UsageError(f"The option --{name} needs {wanted}. {self.hint}")
 
@@ -263,6 +185,20 @@ class HelpFormatter(DefaultHelpFormatter):
         return super()._format_action_invocation(action)
 
 
-def plain(text: str | None) -> str:
-    """Prose of a docstring for a terminal."""
-    return (text or "").replace("``", "")
+def limit_yaml() -> None:
+    """Let jsonargparse refuse YAML that nests without end, or in which a few lines mean billions of values."""
+    set_loader("yaml", _read_small, (yaml.YAMLError,))
+
+
+def _read_small(text: str) -> Any:
+    """The value of a text, of which an alias may stand for a word or a number alone."""
+    if len(text) > CHARACTERS:
+        raise yaml.YAMLError(f"it has {len(text):,} characters, and {CHARACTERS:,} are read at most")
+    depth, words = 0, set[str]()
+    for event in yaml.parse(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        anchor = str(getattr(event, "anchor", None))
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEPTH or (isinstance(event, yaml.AliasEvent) and anchor not in words):
+            raise yaml.YAMLError(f"it has more than {DEPTH} levels, or an alias of a list. Write the list out")
+        words = words | {anchor} if isinstance(event, yaml.ScalarEvent) else words - {anchor}
+    return _read(text)

@@ -7,7 +7,7 @@ two files.
 import errno
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.lib.format import read_array_header_1_0, read_array_header_2_0, read_magic
 from numpy.typing import NDArray
 
-from bertflow.errors import DataError, reason_of
+from bertflow.errors import BadRowsError, DataError, reason_of
 
 HEADER_ERRORS = (ValueError, OSError, EOFError, SyntaxError, TokenError, TypeError, ArithmeticError, MemoryError)
 """What NumPy raises for a damaged head of an array, which it reads as Python."""
@@ -107,3 +107,20 @@ def _readable(path: Path, do: str) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno == errno.ENOMEM:
             raise MemoryError(f"{path.stat().st_size:,} bytes are wanted to map {path}") from None
         raise DataError(f"{path} cannot be read as a matrix: {reason_of(error)}. {do}") from None
+
+
+def usable_rows(
+    function: Callable[[Any], NDArray[np.floating]], rows: Sequence[Any] | NDArray[Any], dim: int
+) -> tuple[NDArray[np.floating], dict[int, str]]:
+    """What ``function`` makes of those rows that it takes, (n, dim), and what is wrong with the others, by number."""
+    kept, bad = [*range(len(rows))], dict[int, str]()
+    while kept:
+        try:
+            made = function([rows[row] for row in kept] if bad else rows)
+            if odd := np.flatnonzero(~np.isfinite(made).all(1)).tolist():
+                raise BadRowsError(dict.fromkeys(odd, "comes out as a number that is not finite. Leave it out."))
+            return made, bad
+        except BadRowsError as error:
+            bad |= {kept[at]: reason for at, reason in error.bad.items()}
+            kept = [row for row in kept if row not in bad]
+    return np.empty((0, dim), np.float32), bad

@@ -1,4 +1,4 @@
-"""Which columns of a table hold text, and whether two of them are pairs.
+"""What the columns of a table hold: text, pairs, scores, labels.
 
     of known names    title, description; question, answer; sentence1, sentence2; text ...     ``COLUMNS``
     of other names    three words or more in the median: text. Of two whose rows mostly differ, the shorter one is a
@@ -7,29 +7,115 @@
 Pairs that were found in the second way may be none: what uses them looks whether the two texts of a row are alike.
 """
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from statistics import median
 
-from bertflow.data.skipping import none_skipped
-from bertflow.data.tables import COLUMNS, TextTable
-from bertflow.errors import RowError
+from bertflow.data.lines import none_skipped
+from bertflow.data.tables import Choices, TableRow, TextTable, is_plain_text, open_table, table_suffix
+from bertflow.errors import RowError, UsageError, shown
 
+PAIR_KINDS = ("graded", "binary", "classes", "retrieval", "texts")
+"""The kinds that are pairs of texts; the first that a table has the columns of is taken."""
+TEXTS = (
+    *(("query", "text"), ("question", "answer"), ("text", "paraphrase"), ("anchor", "positive")),
+    *(("sentence1", "sentence2"), ("sentence_A", "sentence_B"), ("premise", "hypothesis")),
+    *(("a", "b"), ("text1", "text2")),
+    *(("title", "description"), ("title", "body"), ("subject", "body")),
+)
+COLUMNS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    # Two texts and a target.
+    "graded": (("sentence1", "sentence2", "score"), ("sentence_A", "sentence_B", "relatedness_score")),
+    "binary": (("a", "b", "label"), ("sentence1", "sentence2", "label"), ("question", "sentence", "label")),
+    "classes": (
+        ("sentence1", "sentence2", "gold_label"),  # SNLI, MNLI, GLUE's copies
+        ("premise", "hypothesis", "label"),
+        ("premise", "hypothesis", "gold_label"),
+        ("sentence1", "sentence2", "label"),
+        ("sentence_A", "sentence_B", "entailment_judgment"),  # SICK
+    ),
+    # Two texts.
+    "retrieval": (("query", "text"), ("question", "answer")),
+    "candidates": (("query", "text", "label"), ("question", "answer", "label"), ("question", "sentence", "label")),
+    "documents": (("question", "answer"), ("query", "text"), ("title", "text"), TEXTS[3], *TEXTS[-3:]),
+    "texts": TEXTS,
+    "triplets": (("anchor", "positive", "negative"), ("query", "positive", "negative"), ("sent0", "sent1", "hard_neg")),
+    # One text, perhaps with something beside it.
+    "sentences": (("query", "text"), ("text",), ("sentence",), *TEXTS[1:]),
+    "queries": tuple((name,) for name in ("query", "question", "text", "sentence")),
+    "labelled": (("text", "label"), ("sentence", "label"), ("word", "label")),
+    "answers": (
+        *(("id", "text", "questions"), ("id", "text")),
+        *(("id", "answer", "questions"), ("id", "answer", "question"), ("id", "answer")),
+    ),
+    "answered": (("question", "id"),),
+    "passages": tuple((name,) for name in ("text", "page_content", "content", "passage", "chunk", "body", "sentence")),
+}
+"""A row is what a table holds, and what its columns may be called: the texts first, then what belongs to them."""
+LABELS: Mapping[str, int] = {"0": 0, "1": 1, "not_entailment": 0, "entailment": 1}
+"""How a binary label may be written. QNLI's copies on the hub number them the other way round: 0 is entailment."""
+Scale = tuple[float, float]
+"""The lowest and the highest score there can be."""
+ANY_SCALE: Scale = (-1e100, 1e100)
+"""Range of a user's own scores; beyond it their square is infinite."""
 LEAST_WORDS = 3
 """Fewest words of each text of a pair; in the median, of a column of text."""
 MOST_REPEATED = 0.5
 """Largest share of the rows of a column of pairs that repeat others."""
 SAMPLE = 5000
 """Rows that tell what a column holds, the first ones."""
-NAME_THEM = (
-    "Rename the columns that hold text, or name them with the option columns (by number, from 1, if the file has no "
-    "header)."
-)
+RENAME = "Rename the columns that hold text, or name them with the option columns."
+NAME_THEM = f"{RENAME[:-1]} (by number, from 1, if the file has no header)."
 _WORD = re.compile(r"\S*[^\W\d_]\S*")
 """A word with a letter: dates and numbers are no text."""
+_EUROPEAN = re.compile(r"\s*-?\d+,\d\d?\s*")
+"""A number with a comma before its one or two decimals, as Excel writes it in Europe."""
+
+
+def split_columns(spelled: str | Sequence[str] | None, wanted: str, *counts: int) -> Sequence[str] | None:
+    """Names of columns as they are given, a,b or a list; None for none.
+
+    Raises:
+        UsageError: If they are not as many as one of ``counts``; ``wanted`` says what they should be.
+    """
+    names = [name.strip() for name in spelled.split(",")] if isinstance(spelled, str) else spelled
+    if names is not None and len(names) not in counts:
+        raise UsageError(f"--columns takes {wanted}; got {spelled!r}.")
+    return names
+
+
+def open_columns(
+    path: str | Path,
+    choices: Choices,
+    columns: Sequence[str] | None = None,
+    headless: bool = False,
+    do: str = "Rename its columns.",
+    streaming: bool = False,
+) -> tuple[TextTable, tuple[str, ...]]:
+    """Open a file and find its columns.
+
+    Args:
+        path: As for ``open_table``; .txt is tsv, as SNLI, MNLI and SICK call theirs.
+        choices: What the columns may be called.
+        columns: Names that are wanted instead; numbers from 1 for a tsv or csv without a header.
+        headless: Whether a tsv of two columns with other names has no header.
+        do: What the user can do if the columns are not there.
+        streaming: As for ``open_table``.
+
+    Raises:
+        DataError: As ``open_table``, and if the columns are not there.
+    """
+    suffix = ".tsv" if is_plain_text(path) else table_suffix(path)
+    table = open_table(path, columns, suffix, streaming)
+    if headless and columns is None and suffix == ".tsv" and len(table.columns) == 2 and not table.known(choices):
+        columns = ("1", "2")
+        table = open_table(path, columns, suffix)
+    return table, table.require([columns] if columns else choices, do)
 
 
 @dataclass(frozen=True)
@@ -56,6 +142,12 @@ class TextColumns:
         pairs = " as pairs" if self.paired else ""
         of = f"column{'s' if len(self.names) > 1 else ''} {', '.join(self.names)}"
         return f"using {of}{pairs} ({unused}see --columns){self.note}"
+
+
+def added_up(rows: Mapping[str, int], unit: str = "sentences", always: Sequence[str] = ()) -> str:
+    """How the rows of a text add up: "100 rows = 90 used + 10 duplicates"; what is 0 is said of ``always`` alone."""
+    parts = [f"{n:,} {what}" for what, n in rows.items() if n or what in always]
+    return f"{sum(rows.values()):,} {unit} = {' + '.join(parts)}"
 
 
 def choose_columns(table: TextTable, named: Sequence[str] | None) -> TextColumns:
@@ -85,7 +177,7 @@ def choose_columns(table: TextTable, named: Sequence[str] | None) -> TextColumns
 
 
 def _text_columns(table: TextTable) -> Mapping[str, tuple[float, float]]:
-    """Of each column of text, the median number of words, and the share of rows that repeat others."""
+    """Columns of text, each with its median number of words and the share of rows that repeat others."""
     rows = []
     with suppress(RowError), none_skipped():  # a row that cannot be used is refused when the text is read
         for _, cells in islice(table.read(table.columns), SAMPLE):
@@ -98,3 +190,36 @@ def _text_columns(table: TextTable) -> Mapping[str, tuple[float, float]]:
             if words >= LEAST_WORDS:
                 found[name] = (words, 1 - len(set(filled)) / len(filled))
     return found
+
+
+def parse_score(row: TableRow, at: int, scale: Scale = ANY_SCALE) -> float:
+    """A cell that should hold a gold score, as a number.
+
+    Raises:
+        RowError: If it is not a finite number, or lies outside the scale.
+    """
+    cell = row.cells[at]
+    try:
+        value = float(cell.replace(",", ".") if isinstance(cell, str) and _EUROPEAN.fullmatch(cell) else cell)
+    except (TypeError, ValueError, OverflowError):
+        value = math.nan
+    if not math.isfinite(value):
+        raise row.bad(f"a score should be a number, got {shown(cell)}. Repair the score or leave the pair out.")
+    if not scale[0] <= value <= scale[1]:
+        raise row.bad(f"a score should lie between {scale[0]:g} and {scale[1]:g}, got {value:g}. Repair the score.")
+    return value
+
+
+def parse_label(row: TableRow, at: int, known: Mapping[str, int]) -> int:
+    """The number of a label or a class. Classes have no other numbers, since copies number them differently.
+
+    Raises:
+        RowError: If it is not known.
+    """
+    label = row.cells[at]
+    if isinstance(label, list | dict) or (name := str(label).strip().casefold()) not in known:
+        raise row.bad(
+            f"a label should be one of {', '.join(known)}, got {shown(label)}. Repair the label, leave the pair "
+            "out, or name the classes with data.classes."
+        )
+    return known[name]

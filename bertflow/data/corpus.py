@@ -1,13 +1,12 @@
 """Text in: sentences to fit on, texts with a label each, known answers, lists of words. A file in, a clean list out.
 
     .txt                          one sentence a line (also .gz)
-    .tsv .csv .jsonl .parquet     the columns that hold text, found by their names or named by the user
+    a table                       the columns that hold text, found by their names or named by the user
     hub:owner/name[@revision][#config][:split]    a dataset of the hub, its train split unless named
 
 Clean means: white space collapsed, no sentence twice, the order kept. An empty line of a .txt is no sentence; an empty
 cell of a table is refused, or left out with its row (``bertflow.skip_bad``). What else is read is a table:
 
-    labelled text   text (or sentence, word) and label; or lines ``sentence<TAB>label`` without a header
     answers         id, text and, if there are past questions, questions: a list, or one cell with ``||`` between them
     questions       question, id: one row for each right answer of a question
 """
@@ -16,34 +15,72 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from bertflow.data.hub import load_hub_table
-from bertflow.data.skipping import usable
-from bertflow.data.tables import (
-    COLUMNS,
-    TextTable,
-    is_plain_text,
-    open_columns,
-    read_lines,
-    table_suffix,
-    usable_lines,
-)
+from bertflow.data.columns import COLUMNS, RENAME, added_up, choose_columns, open_columns, split_columns
+from bertflow.data.lines import is_blank, read_lines, usable_lines
+from bertflow.data.tables import FORMATS, TableRow, is_hub, is_plain_text, open_table, table_suffix
 from bertflow.errors import DataError, RowError, UsageError, shown
-from bertflow.text_keys import is_blank
+from bertflow.files import require_files
 
 logger = logging.getLogger(__name__)
 
 DIGITS = 15
 """Most digits of a count, so that sums of counts are exact."""
 SEPARATOR = "||"
-"""Between the past questions of an answer in one cell."""
+"""Mark between the past questions of an answer in one cell."""
 Place = Callable[[str], RowError]
-"""Where a sentence was read: gives the error of its row, for a reason."""
+"""Place where a sentence was read: it gives the error of its row, for a reason."""
+
+
+@dataclass(frozen=True)
+class TextSource:
+    """Files that are there, and datasets of the hub, of which nothing is read yet.
+
+    Attributes:
+        paths: Files, or hub datasets as ``hub:owner/name[@revision][#config][:split]``.
+        columns: The columns of tables that hold text; found by their names if None. Numbers ("1", "2", counted
+            from 1) choose columns of a tsv or csv without a header line.
+
+    Raises:
+        DataError: If a file is missing.
+        UsageError: If columns are named, and no source is a table.
+    """
+
+    paths: Sequence[str | Path]
+    columns: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        require_files(*self.paths)
+        if self.columns and self.paths and all(map(is_plain_text, self.paths)):
+            named = ",".join(self.columns)
+            raise UsageError(f"{self.paths[0]} is text in lines, which has no columns, got {named}. Leave them out.")
+
+    def __iter__(self) -> Iterator[str]:
+        """The clean sentences one by one, repeats included: memory does not grow with the text."""
+        return (sentence for _, sentence in self.placed())
+
+    def placed(self, streaming: bool = True) -> Iterator[tuple[Place, str]]:
+        """The clean sentences, each with its place.
+
+        Args:
+            streaming: Whether datasets of the hub are streamed instead of stored.
+
+        Raises:
+            DataError: If a file is damaged or not UTF-8, if no column holds text, or if nothing is left.
+        """
+        empty = True
+        for source in self.paths:
+            for place, text in _read_source(source, self.columns, streaming):
+                if not is_blank(text):
+                    empty = False
+                    yield place, " ".join(text.split())
+        if empty:
+            raise DataError(f"{', '.join(map(str, self.paths))} should hold sentences, but holds none. Give text.")
 
 
 def load_sentences(paths: str | Path | Sequence[str | Path], columns: Sequence[str] | None = None) -> list[str]:
@@ -60,50 +97,14 @@ def load_sentences(paths: str | Path | Sequence[str | Path], columns: Sequence[s
     Raises:
         DataError: If a file is missing, damaged or not UTF-8, if no column holds text, or if nothing is left.
     """
-    sources = [paths] if isinstance(paths, str | Path) else paths
-    return list(dict.fromkeys(stream_sentences(sources, columns, streaming=False)))
-
-
-def stream_sentences(
-    paths: Sequence[str | Path], columns: Sequence[str] | None = None, streaming: bool = True
-) -> Iterator[str]:
-    """The clean sentences of some sources one by one, repeats included: memory does not grow with the text.
-
-    Args:
-        paths: As for ``load_sentences``.
-        columns: As for ``load_sentences``.
-        streaming: Whether datasets of the hub are streamed instead of stored.
-
-    Raises:
-        DataError: As ``load_sentences``.
-    """
-    return (sentence for _, sentence in placed_sentences(paths, columns, streaming))
-
-
-def placed_sentences(
-    paths: Sequence[str | Path], columns: Sequence[str] | None = None, streaming: bool = True
-) -> Iterator[tuple[Place, str]]:
-    """As ``stream_sentences``, each with its place."""
-    columns = [columns] if isinstance(columns, str) else columns
-    require_columns(paths, columns)
-    empty = True
-    for source in paths:
-        for place, text in _read_source(str(source), columns, streaming):
-            if not is_blank(text):
-                empty = False
-                yield place, " ".join(text.split())
-    if empty:
-        raise DataError(f"{', '.join(map(str, paths))} should hold sentences, but holds none. Give text.")
-
-
-def require_columns(paths: Sequence[str | Path], columns: Sequence[str] | None) -> None:
-    """Refuse columns of text that has none.
-
-    Raises:
-        UsageError: If no source is a table.
-    """
-    if columns and paths and all(is_plain_text(path) and not str(path).startswith("hub:") for path in paths):
-        raise UsageError(f"{paths[0]} is text in lines, which has no columns, got {','.join(columns)}. Leave them out.")
+    named = [columns] if isinstance(columns, str) else columns
+    source = TextSource([paths] if isinstance(paths, str | Path) else paths, named)
+    found = [sentence for _, sentence in source.placed(streaming=False)]
+    distinct = list(dict.fromkeys(found))
+    if copies := len(found) - len(distinct):
+        rows = {"different": len(distinct), "duplicates": copies}
+        logger.info("%s: %s", ", ".join(map(str, source.paths)), added_up(rows))
+    return distinct
 
 
 def require_corpus(sentences: Sequence[str]) -> None:
@@ -119,70 +120,26 @@ def require_corpus(sentences: Sequence[str]) -> None:
         )
 
 
-def _read_source(source: str, columns: Sequence[str] | None, streaming: bool) -> Iterator[tuple[Place, str]]:
-    choices = COLUMNS["sentences"] if columns is None else [columns]
-    do = "Rename the columns that hold text, or name them with the option columns"
-    numbers = f"{do} (by number, from 1, if the file has no header)."
-    path = Path(source).expanduser()
-    if source.startswith("hub:"):
-        table = load_hub_table(source.removeprefix("hub:"), streaming=streaming)
-        names = table.require(choices, numbers)
-    elif is_plain_text(path) or path.is_dir():
-        yield from ((partial(RowError, source, number), line) for number, line in usable_lines(path))
+def _read_source(source: str | Path, columns: Sequence[str] | None, streaming: bool) -> Iterator[tuple[Place, str]]:
+    path = source if is_hub(source) else Path(source).expanduser()
+    if is_plain_text(path):
+        yield from ((partial(RowError, str(source), number), line) for number, line in usable_lines(path))
         return
-    elif table_suffix(path) is None:
+    if not is_hub(path) and table_suffix(path) is None:
         raise DataError(
-            f"{path} should be text, by its ending one of .txt, .tsv, .csv, .jsonl (each also .gz), .parquet, or a "
+            f"{path} should be text, by its ending one of {', '.join(('.txt', *FORMATS))} (text also .gz), or a "
             "dataset spelled hub:owner/name. Rename or convert it."
         )
-    else:
-        table, names = open_columns(path, choices, columns, do=numbers)
-    if columns is None:
-        logger.info("%s: text is read from %s.", table.name, " + ".join(names))
+    table = open_table(path, columns, streaming=streaming)
+    chosen = replace(choose_columns(table, columns or table.known(COLUMNS["sentences"])), paired=False)
+    logger.info("%s: %s", table.name, chosen)
 
-    def texts(row: tuple[int, tuple[Any, ...]]) -> list[tuple[Place, str]]:
-        number, cells = row
-        hints = [() if isinstance(cell, str | None) else (f"{do}.",) for cell in cells]
-        found = zip(names, cells, hints, strict=True)
-        return [(partial(table.bad, number), table.text(number, name, cell, *hint)) for name, cell, hint in found]
+    def texts(row: TableRow) -> list[tuple[Place, str]]:
+        hints = [() if isinstance(cell, str | None) else (RENAME,) for cell in row.cells]
+        return [(row.bad, row.text(at, *hint)) for at, hint in enumerate(hints)]
 
-    for found in usable(texts, table.read(names)):
+    for found in table.usable(chosen.names, texts):
         yield from found
-
-
-@dataclass(frozen=True)
-class LabelledText:
-    """Some texts and the label of each, in the order of the file.
-
-    Attributes:
-        texts: Sentences, or words.
-        labels: As long as ``texts``.
-        source: The file.
-    """
-
-    texts: tuple[str, ...]
-    labels: tuple[str, ...]
-    source: str
-
-
-def load_labels(path: str | Path) -> LabelledText:
-    """Read a file of labelled text.
-
-    Raises:
-        DataError: If the file is missing or damaged, a cell is empty, or there is only one label.
-    """
-    table, columns = open_columns(path, COLUMNS["labelled"], headless=True)
-
-    def labelled(row: tuple[int, tuple[Any, ...]]) -> tuple[str, str]:
-        number, (text, label) = row
-        label = str(label) if isinstance(label, int | float) and label == label else label  # NaN is not a label
-        return " ".join(table.text(number, columns[0], text).split()), table.text(number, columns[1], label).strip()
-
-    rows = list(usable(labelled, table.read(columns)))
-    if (n := len({label for _, label in rows})) < 2:
-        raise DataError(f"{table.name} should hold two labels or more, but holds {n}. Give more text.")
-    texts, labels = zip(*rows, strict=True)
-    return LabelledText(texts, labels, Path(path).name)
 
 
 @dataclass(frozen=True)
@@ -205,30 +162,41 @@ class Answer:
         return tuple(dict.fromkeys((self.text, *self.questions)))
 
 
-def load_answers(path: str | Path) -> list[Answer]:
-    """Read a table (tsv, csv, jsonl, parquet) of answers, in the order of the file.
+def load_answers(path: str | Path, columns: str | None = None) -> list[Answer]:
+    """Read a table of answers, in the order of the file.
+
+    Args:
+        path: A table.
+        columns: The columns of id, text and, if there are past questions, these, as a,b or a,b,c; by default found by
+            their names.
 
     Raises:
+        UsageError: If ``columns`` are not two or three.
         DataError: If the file or a column is missing, a cell is empty, or an id occurs twice.
     """
-    do = "Rename its columns. Each answer needs an id, such as its number; past questions may be left out."
-    table, columns = open_columns(path, COLUMNS["answers"], do=do)
+    do = "Name them with the option columns. Each answer needs an id, such as its number; questions may be left out."
+    named = split_columns(columns, "id, text and, if there are any, past questions, as a,b or a,b,c", 2, 3)
+    table, names = open_columns(path, COLUMNS["answers"], named, do=do)
     lines: dict[str, int] = {}
 
-    def answer(row: tuple[int, tuple[Any, ...]]) -> Answer:
-        number, (name, text, *past) = row
-        said = table.text(number, columns[1], text).strip()
-        made = Answer(_id(table, number, name), said, _past(table, number, *past))
-        if made.id in lines:
-            raise table.bad(
-                number,
-                f"the id {shown(made.id)} is already in {table.unit} {lines[made.id]}. "
-                "Give each answer an id of its own, and its past questions in one cell.",
+    def answer(row: TableRow) -> Answer:
+        made = Answer(row.name(0), row.text(1).strip(), _past(row, *row.cells[2:]))
+        if (before := lines.setdefault(made.id, row.number)) != row.number:
+            raise row.bad(
+                f"the id {shown(made.id)} is already in {table.unit} {before}. "
+                "Give each answer an id of its own, and its past questions in one cell."
             )
-        lines[made.id] = number
         return made
 
-    return list(usable(answer, table.read(columns)))
+    return list(table.usable(names, answer))
+
+
+def _past(row: TableRow, given: Any = None) -> tuple[str, ...]:
+    """The past questions of a row; a cell may be empty."""
+    listed = given.split(SEPARATOR) if isinstance(given, str) else [] if given is None else given
+    if not isinstance(listed, list | tuple) or not all(isinstance(question, str) for question in listed):
+        raise row.bad(f"past questions should be a list of texts, got {shown(given)}. Repair it.")
+    return tuple(stripped for question in listed if (stripped := question.strip()))
 
 
 def load_answer_labels(path: str | Path) -> dict[str, frozenset[str]]:
@@ -238,30 +206,12 @@ def load_answer_labels(path: str | Path) -> dict[str, frozenset[str]]:
         DataError: If the file or a column is missing, a cell is empty, or there is no question.
     """
     table, columns = open_columns(path, COLUMNS["answered"])
-    labels: dict[str, set[str]] = {}
-
-    def labelled(row: tuple[int, tuple[Any, ...]]) -> tuple[str, str]:
-        number, (question, name) = row
-        return table.text(number, "question", question).strip(), _id(table, number, name)
-
-    for question, name in usable(labelled, table.read(columns)):
-        labels.setdefault(question, set()).add(name)
+    labels: dict[str, frozenset[str]] = {}
+    for question, name in table.usable(columns, lambda row: (row.text(0).strip(), row.name(1))):
+        labels[question] = labels.get(question, frozenset()) | {name}
     if not labels:
         raise DataError(f"{path} holds no questions. Give lines with a question and the id of its right answer.")
-    return {question: frozenset(names) for question, names in labels.items()}
-
-
-def _id(table: TextTable, number: int, cell: Any) -> str:
-    """An id, which may be a number in jsonl and parquet."""
-    return table.text(number, "id", str(cell) if type(cell) is int else cell).strip()
-
-
-def _past(table: TextTable, number: int, given: Any = None) -> tuple[str, ...]:
-    """The past questions of a row; a cell may be empty."""
-    listed = given.split(SEPARATOR) if isinstance(given, str) else [] if given is None else given
-    if not isinstance(listed, list | tuple) or not all(isinstance(question, str) for question in listed):
-        raise table.bad(number, f"past questions should be a list of texts, got {shown(given)}. Repair it.")
-    return tuple(stripped for question in listed if (stripped := question.strip()))
+    return labels
 
 
 _WORD = re.compile(r"\w+|(?<=\w)['\u2019]\w+")
@@ -274,7 +224,7 @@ def words_of(sentence: str) -> list[str]:
 
 
 _END = re.compile(r"\n[^\S\n]*\n\s*|(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]?[A-Z])")
-"""Where a sentence may end: at an empty line, or at a stop before a capital."""
+"""Places where a sentence may end: at an empty line, or at a stop before a capital."""
 _ABBREVIATION = re.compile(r"(?:\b(?:e\.g|i\.e|cf|vs|etc|resp|Fig|Eq|Sec|Ref|No|Dr|Mr|Mrs|St|al|approx|[A-Z]))\.$")
 
 
@@ -332,6 +282,13 @@ def refuse_ids(names: Sequence[str], why: str) -> None:
             f"The answer {names[0]!r} is" if len(names) == 1 else f"{len(names)} answers ({names[0]!r} the first) are"
         )
         raise DataError(f"{subject} {why}")
+
+
+def drawn_rows(n: int, most: int, seed: int) -> list[int]:
+    """A random sample of so many of ``n`` rows, rising."""
+    import numpy as np  # the help of commands, whose options name text, loads none
+
+    return sorted(np.random.default_rng(seed).permutation(n)[:most].tolist())
 
 
 def chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:

@@ -1,4 +1,4 @@
-"""Text that every machine has: the prose of the docstrings of Python and of the packages that bertflow depends on.
+"""Text that every machine has: the prose of the docstrings of Python and of what bertflow depends on; plain sentences.
 
 Sentences to fit on, and retrieval pairs with natural labels: a docstring's summary line must find the paragraph that
 follows it. Files are parsed, never imported; those that cannot be parsed are counted and logged. The text depends on
@@ -12,6 +12,7 @@ parser: what is in doubt is left out.
 import ast
 import gc
 import inspect
+import json
 import logging
 import os
 import platform
@@ -21,6 +22,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.metadata import version
+from importlib.resources import files as package_files
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
@@ -28,13 +30,16 @@ from pathlib import Path
 import numpy as np
 
 from bertflow.data.corpus import sentence_spans
-from bertflow.data.pairs import Pairs, unique_pairs
+from bertflow.data.pairs import Pairs
 from bertflow.errors import DataError
 from bertflow.progress import working
-from bertflow.text_keys import text_key
+from bertflow.text_keys import text_key, unique_pairs
 
 logger = logging.getLogger(__name__)
 
+PLAIN = tuple(json.loads((package_files("bertflow.data") / "plain_sentences.json").read_text(encoding="utf-8")))
+"""26 short sentences: most are English, some other languages, code, and what a tokenizer stumbles over. Golden vectors
+are of them, and encoders are told apart by them; they never change, so that files of years can be compared."""
 PACKAGES: Mapping[str, str] = {
     "numpy": "numpy",
     "scipy": "scipy",
@@ -52,7 +57,7 @@ PACKAGES: Mapping[str, str] = {
     "jsonargparse": "jsonargparse",
     "rich": "rich",
 }
-"""Our core dependencies, and of what they always bring along that which holds much prose; a row is the name of a
+"""The core dependencies, and of what they always bring along that which holds much prose; a row is the name of a
 module and that of the package it comes with."""
 
 LEFT_OUT = frozenset(

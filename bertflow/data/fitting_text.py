@@ -4,19 +4,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bertflow.data.corpus import load_sentences, require_columns, require_corpus
+from bertflow.data.corpus import TextSource, load_sentences, require_corpus
 from bertflow.data.docstrings import docstring_sentences
-from bertflow.data.sts import load_tasks, require_folder, require_tasks
+from bertflow.data.sts import StsSource
 from bertflow.errors import UsageError, require_between
-from bertflow.files import require_files, require_place
+from bertflow.files import require_place
 
 
 @dataclass(frozen=True)
 class TextOptions:
-    """The text to fit on; docstrings of the installed packages where none is given."""
+    """The text to fit on; docstrings of the installed packages where none is given.
+
+    A run keeps them, and is opened where its text is gone: what they name is looked for by ``check``.
+    """
 
     sentences: list[str] | str | None = None
-    """File or [FILE,FILE] of sentences: txt, tsv, csv, jsonl, parquet, hub:owner/name."""
+    """File or [FILE,FILE] of sentences: txt, tables, hub:owner/name."""
     columns: list[str] | None = None
     """Columns of a table that hold text; by default found by their names."""
     tasks: str | None = None
@@ -30,23 +33,20 @@ class TextOptions:
     """Folder for the embeddings: made if it is new, continued if it was begun, read if it is complete. Several
     processes (torchrun, srun) share one. By default embeddings stay in memory."""
 
+    def check(self) -> None:
+        """Refuse options that name no text, before any is read.
 
-def require_text(options: TextOptions) -> None:
-    """Refuse options that name no text, before any is read.
-
-    Raises:
-        UsageError: If both files and tasks are named, or tasks without their folder.
-        DataError: If a file, or the folder of the tasks, is missing.
-    """
-    if options.sentences and options.tasks:
-        raise UsageError("Text comes from data.sentences or from data.tasks, but both were given. Leave one out.")
-    require_between(2, max_sentences=options.max_sentences)
-    files = [options.sentences] if isinstance(options.sentences, str) else options.sentences or ()
-    require_files(*files)
-    require_columns(files, options.columns)
-    if options.tasks:
-        require_tasks(options.tasks, require_folder(options.data_dir))
-    require_place(options.store, folder=True)
+        Raises:
+            UsageError: If both files and tasks are named, or tasks without their folder.
+            DataError: If a file, or the folder of the tasks, is missing.
+        """
+        if self.sentences and self.tasks:
+            raise UsageError("Text comes from data.sentences or from data.tasks, but both were given. Leave one out.")
+        require_between(2, max_sentences=self.max_sentences)
+        TextSource([self.sentences] if isinstance(self.sentences, str) else self.sentences or (), self.columns)
+        if self.tasks:
+            StsSource(self.tasks, self.data_dir)
+        require_place(self.store, folder=True)
 
 
 def training_text(options: TextOptions, seed: int = 0) -> list[str]:
@@ -56,9 +56,9 @@ def training_text(options: TextOptions, seed: int = 0) -> list[str]:
         UsageError: If both files and tasks are named, or tasks without their folder.
         DataError: If a file cannot be read, or holds fewer than two sentences.
     """
-    require_text(options)
+    options.check()
     if options.tasks:
-        tasks = load_tasks(options.tasks, options.data_dir)
+        tasks = StsSource(options.tasks, options.data_dir)
         sentences = [text for task in tasks for pair in zip(task.first, task.second, strict=True) for text in pair]
     elif options.sentences:
         sentences = load_sentences(options.sentences, options.columns)

@@ -6,42 +6,45 @@
     retrieval    query, text                       the one right text of a query
     candidates   query, text, label                1 where the text is right for the query; each has several
     texts        two columns of text               nothing else is known
+    triplets     anchor, positive, negative        texts, with a wrong text each
 
-The columns tell the kind: ``bertflow.data.tables.COLUMNS`` lists their names. A pair that cannot be used is refused
+The columns tell the kind: ``bertflow.data.columns.COLUMNS`` lists their names. A pair that cannot be used is refused
 with its file and line, not left out.
 """
 
 import hashlib
 import logging
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.data.corpus import require_corpus
-from bertflow.data.skipping import usable
-from bertflow.data.tables import COLUMNS, PAIR_KINDS, TextTable, open_columns, table_name
-from bertflow.errors import DataError, RowError, UsageError, shown
+from bertflow.data.columns import (
+    ANY_SCALE,
+    COLUMNS,
+    LABELS,
+    PAIR_KINDS,
+    Scale,
+    open_columns,
+    parse_label,
+    parse_score,
+    split_columns,
+)
+from bertflow.data.corpus import drawn_rows, require_corpus
+from bertflow.data.tables import TableRow, TextTable, table_name
+from bertflow.errors import DataError
 from bertflow.registry import lookup
-from bertflow.text_keys import hash_text, text_key
+from bertflow.text_keys import hash_text, unique_pairs
 
 logger = logging.getLogger("bertflow")
 
-LABELS: Mapping[str, int] = {"0": 0, "1": 1, "not_entailment": 0, "entailment": 1}
-"""How a binary label may be written. QNLI's copies on the hub number them the other way round: 0 is entailment."""
 NLI_CLASSES = ("contradiction", "entailment", "neutral")
 """The classes in the order of the released BERT-flow."""
 NO_GOLD = "-"
 """SNLI's mark for a pair on which its annotators did not agree: it is dropped and counted."""
-Scale = tuple[float, float]
-"""The lowest and the highest score there can be."""
-ANY_SCALE: Scale = (-1e100, 1e100)
-"""Of a table of one's own; beyond it the square of a score is infinite."""
 NEEDS: Mapping[str, tuple[int, str, str]] = {
     "graded": (3, "a correlation", "score"),
     "binary": (2, "a comparison of both labels", "label"),
@@ -70,6 +73,7 @@ class Pairs:
         source: Where the pairs came from: a file, a folder, or a hub dataset with its revision.
         tasks: Tasks and files that were put together; the task alone by default.
         dropped: Pairs without a gold label, which were left out.
+        negatives: A text for each pair that is near, but does not belong to the first; empty for none.
     """
 
     task: str
@@ -84,6 +88,7 @@ class Pairs:
     source: str = ""
     tasks: tuple[str, ...] = ()
     dropped: int = 0
+    negatives: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "subsets", self.subsets or ("all",) * len(self.first))
@@ -104,15 +109,16 @@ class Pairs:
 
     def taken(self, rows: Sequence[int] | NDArray[np.integer[Any]]) -> "Pairs":
         """Some of the pairs, in the order asked for."""
-        first, second, subsets = (tuple(side[row] for row in rows) for side in (self.first, self.second, self.subsets))
+        sides = (self.first, self.second, self.subsets, self.negatives)
+        first, second, subsets, negatives = (tuple(side[row] for row in rows) if side else () for side in sides)
         target = None if self.target is None else self.target[np.asarray(rows, dtype=np.intp)]
-        return replace(self, first=first, second=second, target=target, subsets=subsets)
+        return replace(self, first=first, second=second, target=target, subsets=subsets, negatives=negatives)
 
     def sample(self, n: int | None, seed: int) -> "Pairs":
         """A random sample of ``n`` pairs in their order; all of them if there are no more, or ``n`` is None."""
         if n is None or n >= len(self):
             return self
-        return self.taken(np.sort(np.random.default_rng(seed).permutation(len(self))[:n]))
+        return self.taken(drawn_rows(len(self), n, seed))
 
     def of_class(self, name: str) -> "Pairs":
         """The pairs of one class as pairs that belong together: premises and what they entail.
@@ -126,13 +132,14 @@ class Pairs:
     def without_text(self, hashes: NDArray[np.uint64]) -> "Pairs":
         """The pairs of which neither side occurs in some text, given as hashes of its keys (``bertflow.text_keys``)."""
         shown = set(hashes.tolist())
-        pairs = enumerate(zip(self.first, self.second, strict=True))
+        pairs = enumerate(zip(*filter(None, (self.first, self.second, self.negatives)), strict=True))
         return self.taken([row for row, pair in pairs if not any(hash_text(text) in shown for text in pair)])
 
     def digest(self) -> str:
         """One fingerprint for equal pairs with equal targets in the same order."""
         targets = [] if self.target is None else self.target.tolist()
-        return hashlib.sha256("\0".join((*self.first, *self.second, *map(repr, targets))).encode()).hexdigest()
+        texts = (*self.first, *self.second, *self.negatives)
+        return hashlib.sha256("\0".join((*texts, *map(repr, targets))).encode()).hexdigest()
 
 
 def unique_sentences(sets: Iterable[Pairs]) -> list[str]:
@@ -140,24 +147,6 @@ def unique_sentences(sets: Iterable[Pairs]) -> list[str]:
     return list(
         dict.fromkeys(text for pairs in sets for pair in zip(pairs.first, pairs.second, strict=True) for text in pair)
     )
-
-
-def unique_pairs(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The pairs of which neither side stood in an earlier pair that was kept, by text key.
-
-    In a ranking of all texts for each query, a text that answers two queries, or a query with two texts, would count
-    right answers as wrong.
-    """
-    kept: list[tuple[str, str]] = []
-    queries: set[str] = set()
-    texts: set[str] = set()
-    for query, text in pairs:
-        keys = text_key(query), text_key(text)
-        if keys[0] not in queries and keys[1] not in texts:
-            queries.add(keys[0])
-            texts.add(keys[1])
-            kept.append((query, text))
-    return kept
 
 
 def joined(parts: Sequence[Pairs]) -> Pairs:
@@ -172,12 +161,13 @@ def joined(parts: Sequence[Pairs]) -> Pairs:
         subsets=tuple(subset for part in parts for subset in part.subsets),
         source=", ".join(dict.fromkeys(part.source for part in parts)),
         tasks=tuple(dict.fromkeys(task for part in parts for task in part.tasks)),
+        negatives=tuple(text for part in parts for text in part.negatives),
         dropped=sum(part.dropped for part in parts),
     )
 
 
 def load_pairs(
-    paths: str | Path | Sequence[str | Path],
+    paths: Pairs | str | Path | Sequence[str | Path],
     kind: str | Sequence[str] | None = None,
     columns: str | Sequence[str] | None = None,
     classes: Sequence[str] = NLI_CLASSES,
@@ -185,7 +175,8 @@ def load_pairs(
     """Read pairs of texts from one or several tables.
 
     Args:
-        paths: tsv (also .txt, as SNLI, MNLI and SICK call theirs), csv, jsonl (each also .gz) or parquet.
+        paths: Tables (``bertflow.data.tables``); .txt is tsv, as SNLI, MNLI and SICK call theirs. Pairs that are loaded
+            are taken as they are, of the kind that is asked for.
         kind: One of ``PAIR_KINDS``, or several that are allowed; by default the columns tell the kind. Candidate lists
             are read where they are asked for, as ``candidates``.
         columns: The two columns of text, where they have other names; numbers from 1 for a table without a header.
@@ -197,11 +188,11 @@ def load_pairs(
             message gives file and line.
         UsageError: If ``columns`` are not two.
     """
+    if isinstance(paths, Pairs):
+        return replace(paths, kind=kind) if isinstance(kind, str) else paths
     given = [paths] if isinstance(paths, str | Path) else paths
     kinds = [kind] if isinstance(kind, str) else list(kind or PAIR_KINDS)
-    names = [name.strip() for name in columns.split(",")] if isinstance(columns, str) else columns
-    if names is not None and len(names) != 2:
-        raise UsageError(f"--columns takes two columns of text, as a,b or 1,2; got {columns!r}.")
+    names = split_columns(columns, "two columns of text, as a,b or 1,2", 2)
     pairs = joined([_read_file(Path(path).expanduser(), kinds, names, classes) for path in given])
     if pairs.dropped:
         logger.info("%d pairs without a gold label (%s) are left out; %d are kept.", pairs.dropped, NO_GOLD, len(pairs))
@@ -210,12 +201,14 @@ def load_pairs(
 
 
 def load_related(paths: str | Path | Sequence[str | Path]) -> Pairs:
-    """Pairs of texts that belong together, to learn from: white space is collapsed.
+    """Pairs of texts that belong together, to learn from, perhaps with negatives: white space is collapsed.
 
     Raises:
-        DataError: As ``load_pairs``, and if there are fewer than two pairs.
+        DataError: As ``load_pairs``, and if there are fewer than two pairs, or some files have negatives and some not.
     """
-    pairs = load_pairs(paths, "texts")
+    pairs = load_pairs(paths, ["triplets", "texts"])
+    if len(pairs.negatives) not in (0, len(pairs)):
+        raise DataError(f"{_spelled(paths)}: some files have a column of negatives, some not. Train on one kind alone.")
     if len(pairs) < 2:
         raise DataError(f"{_spelled(paths)} holds {len(pairs)} pairs, but contrast needs at least 2. Give more pairs.")
     return _collapsed(pairs)
@@ -240,57 +233,34 @@ def pairs_of_table(
     scale: Scale = ANY_SCALE,
 ) -> Pairs:
     """Columns of an open table as pairs, not yet checked as a whole; see ``load_pairs``."""
-    graded = kind == "graded"
+    graded, triplets = kind == "graded", kind == "triplets"
     subset = (table.find(["subset"]) or ()) if graded else ()
-    numbers = {name.casefold(): number for number, name in enumerate(classes)}
-    known = LABELS if kind in ("binary", "candidates") else numbers
-    dropped = 0
+    known = LABELS if kind in ("binary", "candidates") else {name.casefold(): at for at, name in enumerate(classes)}
 
-    def pair(row: tuple[int, tuple[Any, ...]]) -> tuple[str, str, float, str] | None:
-        number, (one, other, *more) = row
-        if kind == "classes" and more[0] == NO_GOLD:
+    def pair(row: TableRow) -> tuple[str, str, float, str] | None:
+        if kind == "classes" and row.cells[2] == NO_GOLD:
             return None
-        target, bad, do = 0.0, partial(table.bad, number), "Leave the pair out."
-        if more:
-            target = parse_score(more[0], scale, bad) if graded else _numbered(more[0], known, bad)
-        texts = table.text(number, names[0], one, do), table.text(number, names[1], other, do)
-        return *texts, target, str(more[1]) if subset else "all"
+        target, third = 0.0, row.text(2, "Leave the pair out.") if triplets else "all"
+        if len(names) == 3 and not triplets:
+            target = parse_score(row, 2, scale) if graded else parse_label(row, 2, known)
+        first, second = (row.text(at, "Leave the pair out.") for at in range(2))
+        return first, second, target, str(row.cells[3]) if subset else third
 
-    rows: list[tuple[str, str, float, str]] = []
-    for found in usable(pair, table.read((*names, *subset))):
-        if found is None:
-            dropped += 1
-        else:
-            rows.append(found)
+    found = list(table.usable((*names, *subset), pair))
+    rows = [one for one in found if one]
     first, second, targets, subsets = zip(*rows, strict=True) if rows else ((), (), (), ())
     return Pairs(
         task=table_name(table.name),
         first=first,
         second=second,
-        target=np.array(targets, dtype=np.float64 if graded else np.int64) if len(names) == 3 else None,
-        kind=kind,
-        subsets=subsets,
+        target=np.array(targets, np.float64 if graded else np.int64) if len(names) == 3 and not triplets else None,
+        kind="texts" if triplets else kind,
+        subsets=() if triplets else subsets,
+        negatives=subsets if triplets else (),
         classes=tuple(classes) if kind == "classes" else (),
         source=Path(table.name).name,
-        dropped=dropped,
+        dropped=len(found) - len(rows),
     )
-
-
-def parse_score(score: Any, scale: Scale, bad: Callable[[str], RowError]) -> float:
-    """A gold score as a number; ``bad`` makes the error of its row.
-
-    Raises:
-        RowError: If it is not a finite number, or lies outside the scale.
-    """
-    try:
-        value = float(score)
-    except (TypeError, ValueError, OverflowError):
-        value = math.nan
-    if not math.isfinite(value):
-        raise bad(f"a score should be a number, got {shown(score)}. Repair the score or leave the pair out.")
-    if not scale[0] <= value <= scale[1]:
-        raise bad(f"a score should lie between {scale[0]:g} and {scale[1]:g}, got {value:g}. Repair the score.")
-    return value
 
 
 def _spelled(paths: str | Path | Sequence[str | Path]) -> str:
@@ -303,16 +273,6 @@ def _read_file(path: Path, kinds: Sequence[str], columns: Sequence[str] | None, 
     table, names = open_columns(path, choices, columns, headless="texts" in kinds, do=do)
     known = [] if columns else [kind for kind in kinds if table.known(COLUMNS[kind])]
     return pairs_of_table(table, names, known[0] if known else "texts", classes)
-
-
-def _numbered(label: Any, known: Mapping[str, int], bad: Callable[[str], RowError]) -> int:
-    """The number of a label or a class. Classes have no other numbers, since copies number them differently."""
-    if isinstance(label, list | dict) or (name := str(label).strip().casefold()) not in known:
-        raise bad(
-            f"a label should be one of {', '.join(known)}, got {shown(label)}. Repair the label, leave the pair "
-            "out, or name the classes with data.classes."
-        )
-    return known[name]
 
 
 def checked(pairs: Pairs, place: str) -> Pairs:
@@ -345,5 +305,6 @@ def _each_once(pairs: Pairs, place: str) -> Pairs:
 
 def _collapsed(pairs: Pairs) -> Pairs:
     """The pairs with the white space of their texts collapsed."""
-    first, second = (tuple(" ".join(text.split()) for text in side) for side in (pairs.first, pairs.second))
-    return replace(pairs, first=first, second=second)
+    sides = (pairs.first, pairs.second, pairs.negatives)
+    first, second, negatives = (tuple(" ".join(text.split()) for text in side) for side in sides)
+    return replace(pairs, first=first, second=second, negatives=negatives)

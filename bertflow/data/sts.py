@@ -2,44 +2,35 @@
 
 A task is a row of ``TASKS``. Its pairs come from
 
-    <data_dir>/<task>.{tsv,csv,jsonl,parquet}   a table with sentence1, sentence2, score[, subset], if there is one
+    <data_dir>/<task>.{tsv,csv,...}             a table with sentence1, sentence2, score[, subset], if there is one
     <data_dir>/STS12/ ... STSB/ SICK/           else the packages as their authors published them
     the hub                                     with data_dir "hub", at a pinned revision
 
-The packages lie in three layouts:
-
-    SemEval   STS.input.X.txt (two sentences a line, tab-separated; STS16 adds columns of source notes) and
-              STS.gs.X.txt (line i scores line i; a blank line means that the pair was never annotated)
-    STS-B     tab-separated in spite of its name .csv, without a header; some lines have columns of source notes
-    SICK      tab-separated with a header; CRLF in the test file
-
-Nothing here is read with csv quoting: the sentences hold unbalanced quotation marks, and a csv reader merges lines
+The packages are read without quoting: the sentences hold unbalanced quotation marks, and a csv reader merges lines
 silently. Sentences are kept as they are in the file. A user's own task is a table: its name in the folder, or its path.
 The number of pairs of a known task is checked, since a set that is a few pairs short still gives a score.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from bertflow.data.hub import load_hub_table
-from bertflow.data.pairs import ANY_SCALE, Pairs, Scale, checked, joined, pairs_of_table
-from bertflow.data.sts_tasks import SUITES, TASKS, StsTask
+from bertflow.data.columns import ANY_SCALE, COLUMNS, Scale
+from bertflow.data.pairs import Pairs, checked, joined, pairs_of_table
+from bertflow.data.sts_tasks import LAYOUTS, SUITES, TASKS, StsTask
 from bertflow.data.tables import (
-    COLUMNS,
     FORMATS,
-    Rows,
     TextTable,
+    load_hub_table,
     open_table,
-    read_lines,
-    split_tsv,
     table_name,
     table_suffix,
 )
-from bertflow.errors import DataError, UnknownNameError, UsageError, shown
+from bertflow.errors import DataError, UnknownNameError, UsageError
 from bertflow.files import require_files
 from bertflow.text_keys import text_key
 
@@ -49,25 +40,46 @@ OWN = StsTask("", "own", {}, ANY_SCALE)
 """A task of the user's, of which nothing is known."""
 
 
-def expand_tasks(tasks: str | Sequence[str], data_dir: str | Path | None = None) -> tuple[str, ...]:
-    """Names of tasks with suites spelled out, each once, in the order given.
+@dataclass(frozen=True)
+class StsSource:
+    """STS tasks that are known and, as far as a look tells, there; nothing is read yet.
 
-    Args:
+    Attributes:
         tasks: Tasks, suites and paths of tables; a string may hold several, separated by commas.
-        data_dir: Where a user's own task may stand as a table.
+        data_dir: As for ``load_sts``; a user's own task may stand in it as a table. May be left out for paths.
 
     Raises:
         UnknownNameError: If a name is none of these.
+        UsageError: If the folder is left out.
+        DataError: If a table, or the folder of the data, is missing.
     """
-    names = [name.strip() for item in ([tasks] if isinstance(tasks, str) else tasks) for name in item.split(",")]
-    expanded = dict.fromkeys(task for name in names if name for task in SUITES.get(name, (name,)))
-    for task in expanded or [""]:
-        if table_suffix(task) is None and _own_table(task, data_dir) is None:
-            _require_task(task)
-    return tuple(expanded)
+
+    tasks: str | Sequence[str]
+    data_dir: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        named = [task for task in self.names or [""] if table_suffix(task) is None]
+        if named and self.data_dir is None:
+            raise UsageError("STS tasks need the folder they lie in. Give data.data_dir.")
+        folder = None if not named or _is_hub(self.data_dir) else _local_folder(self.data_dir)
+        for task in named:
+            if _own_table(task, folder) is None:
+                _require_task(task)
+        require_files(*(task for task in self.names if task not in named))
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The tasks with suites spelled out, each once, in the order given."""
+        tasks = [self.tasks] if isinstance(self.tasks, str) else self.tasks
+        names = [name.strip() for item in tasks for name in item.split(",")]
+        return tuple(dict.fromkeys(task for name in names if name for task in SUITES.get(name, (name,))))
+
+    def __iter__(self) -> Iterator[Pairs]:
+        """The pairs of each task, read when it is its turn."""
+        return (load_sts(task, self.data_dir) for task in self.names)
 
 
-def load_sts(task: str, data_dir: str | Path) -> Pairs:
+def load_sts(task: str, data_dir: str | Path | None) -> Pairs:
     """Load one task.
 
     Args:
@@ -91,51 +103,18 @@ def load_sts(task: str, data_dir: str | Path) -> Pairs:
     return _load_mix(task, row, folder) if row.mix else _load_package(task, row, folder)
 
 
-def require_tasks(tasks: str | Sequence[str], data_dir: str | Path) -> None:
-    """Refuse tasks that are unknown or missing, before anything is read.
-
-    Raises:
-        UnknownNameError: If there is no such task.
-        DataError: If a table, or the folder of the data, is missing.
-    """
-    names = tasks.split(",") if isinstance(tasks, str) else tasks
-    if not _is_hub(data_dir) and not all(map(table_suffix, names)):
-        _local_folder(data_dir)
-    require_files(*filter(table_suffix, expand_tasks(tasks, data_dir)))
+def _is_hub(data_dir: object) -> bool:
+    return str(data_dir).partition(":")[0] == "hub"
 
 
-def _is_hub(data_dir: str | Path) -> bool:
-    return str(data_dir) == "hub" or str(data_dir).startswith("hub:")
-
-
-def _local_folder(data_dir: str | Path) -> Path:
-    folder = Path(data_dir).expanduser()
+def _local_folder(data_dir: str | Path | None) -> Path:
+    folder = Path(data_dir or "").expanduser()
     if not folder.is_dir():
         raise DataError(
             f"{folder} should be the folder of the STS data, but there is no such folder. "
             "Give one that holds STS12/, ..., STSB/, SICK/ or tables <task>.tsv."
         )
     return folder
-
-
-def load_tasks(tasks: str, data_dir: str | None) -> list[Pairs]:
-    """Load several tasks from the folder that the options of a training name.
-
-    Raises:
-        UsageError: If no folder is named.
-    """
-    return [load_sts(task, require_folder(data_dir)) for task in expand_tasks(tasks, data_dir)]
-
-
-def require_folder(data_dir: str | None) -> str:
-    """The folder of the tasks, which has to be named.
-
-    Raises:
-        UsageError: If it is not.
-    """
-    if data_dir is None:
-        raise UsageError("STS tasks need the folder they lie in. Give data.data_dir.")
-    return data_dir
 
 
 def load_graded(
@@ -158,8 +137,11 @@ def load_graded(
     """
     given = [paths] if isinstance(paths, str | Path) else paths
     parts = []
-    for name in [*(expand_tasks(tasks, data_dir) if tasks else ()), *(str(Path(path).expanduser()) for path in given)]:
-        pairs = load_sts(name, data_dir or ".")
+    for name in [
+        *(StsSource(tasks, data_dir).names if tasks else ()),
+        *(str(Path(path).expanduser()) for path in given),
+    ]:
+        pairs = load_sts(name, data_dir)
         highest = TASKS[name].scale[1] if name in TASKS else top
         if pairs.target.min() < 0 or pairs.target.max() > highest:
             raise DataError(
@@ -190,12 +172,12 @@ def _require_task(task: str) -> StsTask:
     )
 
 
-def _own_table(task: str, data_dir: str | Path | None) -> Path | None:
+def _own_table(task: str, data_dir: Path | None) -> Path | None:
     """The table named for a task, if the folder has one."""
     if data_dir is None or Path(task).name != task:
         return None
     names = [f"{task}{suffix}{gz}" for suffix in FORMATS for gz in ("", ".gz")]
-    found = [path for name in names if table_suffix(name) and (path := Path(data_dir) / name).is_file()]
+    found = [path for name in names if table_suffix(name) and (path := data_dir / name).is_file()]
     if len(found) > 1:
         raise DataError(
             f"The task {task} should be in one table, but there are {' and '.join(map(str, found))}. Remove one."
@@ -260,52 +242,3 @@ def _checked(task: str, pairs: Pairs, row: StsTask, source: str, place: str) -> 
     lowered = row.pairs and not any(character.isupper() for text in pairs.first for character in text)
     form = "senteval" if lowered else "raw"
     return replace(pairs, task=task, tasks=(task,), split=row.split, source=source, text_form=form)
-
-
-def semeval_table(folder: Path, subset: str) -> TextTable:
-    """The annotated pairs of one sub-set of STS12 to STS16.
-
-    Raises:
-        DataError: If a file is missing, or the line counts differ.
-    """
-    inputs, golds = folder / f"STS.input.{subset}.txt", folder / f"STS.gs.{subset}.txt"
-    for path in (inputs, golds):
-        if not path.is_file():
-            raise DataError(f"The sub-set {subset} should be in {path}, which is missing. Is the folder complete?")
-    texts, scores = ([line for _, line in read_lines(path)] for path in (inputs, golds))
-    if len(texts) != len(scores):
-        raise DataError(
-            f"{inputs} has {len(texts)} lines and {golds} has {len(scores)}, but line i of one should score line i "
-            "of the other. Fetch both again."
-        )
-    lines = enumerate(zip(texts, scores, strict=True), start=1)
-    cells = [(number, [subset, score, *text.split("\t")]) for number, (text, score) in lines if score.strip()]
-    return _placed(f"{inputs} + {golds.name}", cells, subset=0, score=1, sentence1=2, sentence2=3)
-
-
-def stsb_table(folder: Path, name: str) -> TextTable:
-    """One split of the STS Benchmark: genre, file, year, id, score, sentence 1, sentence 2."""
-    return _placed(str(folder / name), split_tsv(folder / name), score=4, sentence1=5, sentence2=6)
-
-
-LAYOUTS: Mapping[str, Callable[[Path, str], TextTable]] = {
-    "semeval": semeval_table,
-    "stsb": stsb_table,
-    "sick": lambda folder, name: open_table(folder / name, suffix=".tsv"),
-}
-"""A row is how a package lays out its pairs; the function takes the folder, and the sub-set or file."""
-
-
-def _placed(name: str, lines: Iterable[tuple[int, list[str]]], **places: int) -> TextTable:
-    """Lines of cells as a table of those that stand in known places; others are notes."""
-
-    def read(columns: Sequence[str]) -> Rows:
-        for number, cells in lines:
-            if len(cells) <= max(places.values()):
-                raise DataError(
-                    f"{name}, line {number}: two sentences and a score are wanted, separated by tabs, "
-                    f"got {shown(cells)}. Fetch the file again."
-                )
-            yield number, tuple(cells[places[column]] for column in columns)
-
-    return TextTable(name, tuple(places), read)

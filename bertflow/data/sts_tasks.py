@@ -1,12 +1,25 @@
-"""The STS tasks as rows: where their pairs are, how many there are, on which scale they are scored.
+"""The STS tasks as rows: where their pairs are, how many there are, on which scale they are scored; and their files.
 
 Numbers of pairs are those of the authors' packages, which mteb's descriptive statistics confirm. STS13 is the usual one
 of 1,500 pairs, without the SMT sub-set, whose text could not be given out. ``sickr`` is what SentEval and the papers
 score (the test pairs), ``sickr-all`` what mteb calls SICK-R.
+
+The packages lie in three layouts:
+
+    SemEval   STS.input.X.txt (two sentences a line, tab-separated; STS16 adds columns of source notes) and
+              STS.gs.X.txt (line i scores line i; a blank line means that the pair was never annotated)
+    STS-B     tab-separated in spite of its name .csv, without a header; some lines have columns of source notes
+    SICK      tab-separated with a header; CRLF in the test file
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+from bertflow.data.cells import split_tsv
+from bertflow.data.lines import read_lines
+from bertflow.data.tables import Rows, TextTable, open_table
+from bertflow.errors import DataError, shown
 
 STS12_16 = ("sts12", "sts13", "sts14", "sts15", "sts16")
 
@@ -138,3 +151,62 @@ SUITES: Mapping[str, tuple[str, ...]] = {"sts7": (*STS12_16, "stsb", "sickr")}
 def suites_of(tasks: Collection[str]) -> dict[str, tuple[str, ...]]:
     """The suites all of whose tasks are among these."""
     return {name: members for name, members in SUITES.items() if {*members} <= {*tasks}}
+
+
+def task_title(task: str) -> str:
+    """What the papers call a task: "STS-B"; with the split where that is not the test set; "Avg" for a suite."""
+    if task in SUITES:
+        return "Avg"
+    if task not in TASKS:
+        return task
+    row = TASKS[task]
+    return row.title if row.split == "test" or row.title == task else f"{row.title} {row.split}"
+
+
+def semeval_table(folder: Path, subset: str) -> TextTable:
+    """The annotated pairs of one sub-set of STS12 to STS16.
+
+    Raises:
+        DataError: If a file is missing, or the line counts differ.
+    """
+    inputs, golds = folder / f"STS.input.{subset}.txt", folder / f"STS.gs.{subset}.txt"
+    for path in (inputs, golds):
+        if not path.is_file():
+            raise DataError(f"The sub-set {subset} should be in {path}, which is missing. Is the folder complete?")
+    texts, scores = ([line for _, line in read_lines(path)] for path in (inputs, golds))
+    if len(texts) != len(scores):
+        raise DataError(
+            f"{inputs} has {len(texts)} lines and {golds} has {len(scores)}, but line i of one should score line i "
+            "of the other. Fetch both again."
+        )
+    lines = enumerate(zip(texts, scores, strict=True), start=1)
+    cells = [(number, [subset, score, *text.split("\t")]) for number, (text, score) in lines if score.strip()]
+    return _placed(f"{inputs} + {golds.name}", cells, subset=0, score=1, sentence1=2, sentence2=3)
+
+
+def stsb_table(folder: Path, name: str) -> TextTable:
+    """One split of the STS Benchmark: genre, file, year, id, score, sentence 1, sentence 2."""
+    return _placed(str(folder / name), split_tsv(folder / name), score=4, sentence1=5, sentence2=6)
+
+
+LAYOUTS: Mapping[str, Callable[[Path, str], TextTable]] = {
+    "semeval": semeval_table,
+    "stsb": stsb_table,
+    "sick": lambda folder, name: open_table(folder / name, suffix=".tsv"),
+}
+"""A row is how a package lays out its pairs; the function takes the folder, and the sub-set or file."""
+
+
+def _placed(name: str, lines: Iterable[tuple[int, list[str]]], **places: int) -> TextTable:
+    """Lines of cells as a table of those that stand in known places; others are notes."""
+
+    def read(columns: Sequence[str]) -> Rows:
+        for number, cells in lines:
+            if len(cells) <= max(places.values()):
+                raise DataError(
+                    f"{name}, line {number}: two sentences and a score are wanted, separated by tabs, "
+                    f"got {shown(cells)}. Fetch the file again."
+                )
+            yield number, tuple(cells[places[column]] for column in columns)
+
+    return TextTable(name, tuple(places), read)

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bertflow.data.arrays import changed, open_array
-from bertflow.data.skipping import SkippedRows, skipping
+from bertflow.data.lines import SkippedRows, skipping
 from bertflow.data.tables import column_names
 from bertflow.errors import BertflowError, DataError, RowError, UsageError, reason_of
 from bertflow.files import require_files
@@ -33,8 +33,8 @@ BLOCK = 8192
 BUFFER = 2**20
 """Bytes of a column of a parquet file that are read at a time."""
 FLOATS = "should hold float16, float32 or float64"
-OTHER_LENGTH = "{} numbers are wanted, as in row 0, got {}. Leave the row out, or embed it again."
-ZEROS = "a vector is wanted, got zeros alone, as where an embedding failed. Leave the row out, or embed it again."
+LEAVE = "Leave the row out, or such rows with --skip_bad FILE."
+AGAIN = "Embed the row again, or leave such rows out with --skip_bad FILE."
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Vectors:
                 yield np.delete(block, there, axis=0).astype(dtype, copy=False)
 
     def without(self, bad: Mapping[int, str], skipped: SkippedRows) -> "Vectors":
-        """The same without some more rows of the file, for the reasons given.
+        """The file without some more of its rows, for the reasons given.
 
         Raises:
             DataError: If no row is left.
@@ -118,9 +118,9 @@ class Vectors:
             self.require_unchanged()
             finite = np.isfinite(block)
             for at in np.flatnonzero(~finite.all(1)).tolist():
-                bad.setdefault(at, f"vectors must be finite, got {block[at][~finite[at]][0]}. Leave the row out.")
+                bad.setdefault(at, f"vectors must be finite, got {block[at][~finite[at]][0]}. {LEAVE}")
             for at in np.flatnonzero(~block.any(1)).tolist():
-                bad.setdefault(at, ZEROS)
+                bad.setdefault(at, f"a vector is wanted, got zeros alone, as where an embedding failed. {AGAIN}")
             yield row, block, bad
             row += len(block)
 
@@ -190,11 +190,7 @@ def _parquet(path: Path, column: str | None) -> Vectors:
 
 
 def open_parquet(path: Path) -> pq.ParquetFile:
-    """A parquet file, not yet read; to be used in ``readable_parquet``.
-
-    Raises:
-        DataError: If there is no such file.
-    """
+    """A parquet file that is there, not yet read; to be used in ``readable_parquet``."""
     require_files(path)
     return pq.ParquetFile(path, buffer_size=BUFFER)  # else a row group is read whole
 
@@ -219,37 +215,28 @@ def parquet_batches(
 
 
 def _choose_column(path: Path, schema: pa.Schema, column: str | None) -> str:
+    """The column of that name that holds lists, or the only one that does."""
     lists = [field.name for field in schema if any(is_kind(field.type) for is_kind in LISTS)]
-    if column is None:
-        if len(lists) == 1:
-            return lists[0]
-        found = f"{column_names(lists)} all are lists" if lists else f"its columns are {column_names(schema.names)}"
-        error = UsageError if lists else DataError
-        raise error(f"{path} should have one column of lists of numbers, but {found}. Name it with column.")
-    if column not in schema.names:
-        raise UsageError(
-            f"{path} has no column {column!r}, its columns are {column_names(schema.names)}. Name one of them."
-        )
-    if schema.names.count(column) > 1:
-        raise DataError(f"{path} has several columns {column!r}. Rename them.")
-    if column not in lists:
-        raise DataError(
-            f"{path}, column {column}: lists of numbers are wanted, got {schema.field(column).type}. "
-            "Name the column that holds the vectors."
-        )
-    return column
+    wanted = [name for name in lists if column in (None, name)]
+    if len(wanted) == 1:
+        return wanted[0]
+    raise (UsageError if lists else DataError)(
+        f"{path} should have one column of lists of numbers{f' called {column!r}' if column else ''}, but its columns "
+        f"are {column_names(schema.names)}. Name it with column."
+    )
 
 
 def matrix_of_lists(rows: pa.Array, dim: int, dtype: np.dtype[Any]) -> tuple[NDArray[np.floating], dict[int, str]]:
     """A block (n, dim) of a column of lists, and what is wrong with rows that are no vectors, which come out as 0."""
     lengths = pc.list_value_length(rows).fill_null(-1).to_numpy(zero_copy_only=False)
-    bad = {int(at): OTHER_LENGTH.format(dim, lengths[at]) for at in np.flatnonzero(lengths != dim)}
-    bad |= {int(at): "a vector is wanted, but there is none. Leave the row out." for at in np.flatnonzero(lengths < 0)}
+    wanted = f"{dim} numbers are wanted, as in row 0, got"
+    bad = {int(at): f"{wanted} {lengths[at]}. {AGAIN}" for at in np.flatnonzero(lengths != dim)}
+    bad |= {int(at): f"a vector is wanted, but there is none. {LEAVE}" for at in np.flatnonzero(lengths < 0)}
     right = np.flatnonzero(lengths == dim)
     values = (rows.take(pa.array(right)) if bad else rows).flatten()
     if values.null_count:
         missing = ~values.is_valid().to_numpy(zero_copy_only=False).reshape(-1, dim).all(1)
-        bad |= {int(at): "a number is missing in the vector. Leave the row out." for at in right[missing]}
+        bad |= {int(at): f"a number is missing in the vector. {LEAVE}" for at in right[missing]}
         values = values.fill_null(pa.scalar(0.0, values.type))
     matrix: NDArray[np.floating] = values.to_numpy(zero_copy_only=False).reshape(-1, dim)
     if len(right) < len(rows):

@@ -15,17 +15,17 @@ from xxhash import xxh3_64_intdigest
 from bertflow.breadth import watch_breadth
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.closed_forms import AbstractClosedForm
-from bertflow.calibration.flow import FlowCalibrator
+from bertflow.calibration.flow import flow_on_rows
 from bertflow.calibration.spelling import parse_calibrator
-from bertflow.data.skipping import leave_out, usable_rows
+from bertflow.data.arrays import usable_rows
+from bertflow.data.lines import leave_out
 from bertflow.errors import BadRowsError, DataError, RowError, UsageError, require_directions
 from bertflow.moments import Moments, odd_rows
 from bertflow.progress import Advance, bar, watched
 from bertflow.retrieval.collections import AbstractCollection, CollectionRows, Id, Part
-from bertflow.runs.rows import flow_recipe
+from bertflow.runs.sources import flow_recipe
 from bertflow.similarity import unit_rows
-from bertflow.training.fitting import fit_flow
-from bertflow.training.purpose import Purpose
+from bertflow.training import Purpose
 
 FLOW_ROWS = 50_000
 """Rows that a flow is fitted to, by default."""
@@ -83,7 +83,7 @@ def fitted_to(
         x = np.concatenate(list(blocks))
     assert recipe, "a calibrator is a closed form, or a flow"
     options = {"enable_progress_bar": watched() if progress is None else progress}
-    return FlowCalibrator.of(fit_flow(x, recipe, asked.seed or 0, options), recipe, Moments.of(x), None)
+    return flow_on_rows(x, recipe, asked.seed or 0, Moments.of(x), None, trainer=options)
 
 
 def _sampled(

@@ -20,15 +20,8 @@ from numpy.typing import NDArray
 
 from bertflow.data.vectors import LISTS, matrix_of_lists
 from bertflow.errors import DataError, needs
-from bertflow.retrieval.collections import (
-    AbstractCollection,
-    Address,
-    CollectionFacts,
-    CollectionRows,
-    Id,
-    Part,
-    Switch,
-)
+from bertflow.retrieval.address import Address
+from bertflow.retrieval.collections import AbstractCollection, CollectionFacts, CollectionRows, Id, Part, Switch
 
 with needs("lancedb", "lancedb"):
     import lancedb
@@ -47,6 +40,7 @@ WITHOUT_PRODUCTS = {"IvfPq": "IvfSq", "IvfRq": "IvfSq", "IvfHnswPq": "IvfHnswSq"
 """What stands in for an index of product quantization where the width is not a multiple of 8, as it wants."""
 SCALAR = ("BTree", "Bitmap", "LabelList")
 """Indexes of other columns that a target gets as well."""
+QUOTE = "'"
 IDS = 500
 """Ids in one query."""
 
@@ -57,7 +51,6 @@ class LanceCollection(AbstractCollection):
     errors = (ValueError, RuntimeError, OSError, pa.ArrowException)
 
     def __init__(self, address: Address) -> None:
-        address.require_options()
         self._local = "://" not in address.place
         place = str(Path(address.place).expanduser().resolve()) if self._local else address.place
         super().__init__(replace(address, place=place, name=address.name.removesuffix(".lance")))
@@ -79,7 +72,7 @@ class LanceCollection(AbstractCollection):
                 raise
         return self._opened is not None
 
-    def _table(self, version: int | None = None) -> Any:
+    def table(self, version: int | None = None) -> Any:
         """The table as it is now, with what other processes wrote, or in a version of it."""
         if self._opened is None and not self.exists():
             raise DataError(f"{self.address} is missing. Look at the folder and the name of the table.")
@@ -92,26 +85,30 @@ class LanceCollection(AbstractCollection):
     @property
     def facts(self) -> CollectionFacts:
         """What is known of the table, as it is now."""
-        table, vector, id_column = self._table(), self._vector(), self._id()
+        table, vector, id_column = self.table(), self.vector(), self.id()
         index = next((one for one in table.list_indices() if one.columns == [vector]), None)
         metric = METRICS.get(table.index_stats(index.name).distance_type) if index else None
         calibrator = (table.schema.metadata or {}).get(CALIBRATOR, b"").decode() or None
         stored = np.dtype(table.schema.field(vector).type.value_type.to_pandas_dtype()).name
         kind = index and index.index_type
-        return CollectionFacts(table.count_rows(), self._dim(), metric, kind, id_column, vector, calibrator, stored)
+        return CollectionFacts(table.count_rows(), self.dim(), metric, kind, id_column, vector, calibrator, stored)
 
-    def _vector(self) -> str:
-        lists = [field.name for field in self._table().schema if _holds_vectors(field.type)]
-        return self.address.chosen("vector", lists, "a column of lists of floats")
+    def vector(self) -> str:
+        """The column of vectors."""
+        lists = [one for one in self.table().schema if any(is_list(one.type) for is_list in LISTS)]
+        names = [one.name for one in lists if pa.types.is_floating(one.type.value_type)]
+        return self.address.chosen("vector", names, "a column of lists of floats")
 
-    def _id(self) -> str:
+    def id(self) -> str:
+        """The column of ids."""
         kinds = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string)
-        names = [field.name for field in self._table().schema if any(kind(field.type) for kind in kinds)]
+        names = [field.name for field in self.table().schema if any(kind(field.type) for kind in kinds)]
         possible = ["id"] if self.address.id is None and "id" in names else names
         return self.address.chosen("id", possible, "a column of whole numbers or text")
 
-    def _dim(self) -> int:
-        table, vector = self._table(), self._vector()
+    def dim(self) -> int:
+        """Width of a vector; 0 if nothing says it."""
+        table, vector = self.table(), self.vector()
         kind = table.schema.field(vector).type
         if pa.types.is_fixed_size_list(kind):
             return int(kind.list_size)
@@ -120,7 +117,7 @@ class LanceCollection(AbstractCollection):
 
     def parts(self, rows: int) -> list[Part]:
         """Places in the version of now."""
-        column, table = self._id(), self._table()
+        column, table = self.id(), self.table()
         ids = table.search().select([column]).limit(None).to_arrow()[column]
         if ids.null_count or len(ids) > pc.count_distinct(ids).as_py():
             raise DataError(f"{self.address}: an id in {column} is missing or occurs twice. Name another as ?id=.")
@@ -129,20 +126,20 @@ class LanceCollection(AbstractCollection):
 
     def read(self, part: Part) -> CollectionRows:
         """Rows of one version, in its order."""
-        query = self._table(part["version"]).search()
+        query = self.table(part["version"]).search()
         found = query.offset(part["start"]).limit(part["stop"] - part["start"]).to_arrow()
-        return CollectionRows(found[self._id()].to_pylist(), *self._vectors(found))
+        return CollectionRows(found[self.id()].to_pylist(), *self._vectors(found))
 
     def _vectors(self, found: pa.Table) -> tuple[NDArray[np.float32], pa.Table, dict[int, str]]:
         """Vectors (n, dim), the other columns, and what is wrong with vectors that cannot be read."""
-        vector = self._vector()
+        vector = self.vector()
         kind = np.dtype(found.schema.field(vector).type.value_type.to_pandas_dtype())
-        x, bad = matrix_of_lists(found[vector].combine_chunks(), self._dim(), kind)
+        x, bad = matrix_of_lists(found[vector].combine_chunks(), self.dim(), kind)
         return x.astype(np.float32, copy=False), found.drop_columns([vector]), bad
 
     def create(self, source: Self, dim: int, calibrator: str) -> None:
         """Make the table: the columns of ``source``."""
-        schema, vector = source._table().schema, source._vector()
+        schema, vector = source.table().schema, source.vector()
         if blobs := [field.name for field in schema if BLOB in (field.metadata or {})]:
             raise DataError(f"{source.address}: column {blobs[0]} holds blobs, which cannot be copied. Leave it out.")
         kept = dict(schema.metadata or {})
@@ -154,18 +151,18 @@ class LanceCollection(AbstractCollection):
 
     def upsert(self, source: Self, part: Part, rows: CollectionRows) -> None:
         """Append the rows whose ids are not there."""
-        table, vector = self._table(), self._vector()
+        table, vector = self.table(), self.vector()
         vectors = pa.FixedSizeListArray.from_arrays(pa.array(rows.vectors.reshape(-1)), rows.vectors.shape[1])
         columns = [vectors if name == vector else rows.payload[name] for name in table.schema.names]
         made = pa.Table.from_arrays(columns, schema=table.schema)
-        table.merge_insert(self._id()).when_not_matched_insert_all().execute(made)
+        table.merge_insert(self.id()).when_not_matched_insert_all().execute(made)
 
     def finish(self, source: Self) -> None:
         """Make the indexes that ``source`` has."""
-        table, vector = self._table(), self._vector()
+        table, vector = self.table(), self.vector()
         there = {one.name for one in table.list_indices()}
-        for one in source._table().list_indices():
-            kind = WITHOUT_PRODUCTS.get(one.index_type, one.index_type) if self._dim() % 8 else one.index_type
+        for one in source.table().list_indices():
+            kind = WITHOUT_PRODUCTS.get(one.index_type, one.index_type) if self.dim() % 8 else one.index_type
             options = {"distance_type": "cosine"} if one.columns == [vector] else {}
             if not options and kind not in SCALAR:
                 logger.info("%s: the index %s (%s) is not copied. Make it yourself.", self.address, one.name, kind)
@@ -174,7 +171,7 @@ class LanceCollection(AbstractCollection):
 
     def search(self, queries: NDArray[np.float32], k: int, exact: bool = False) -> list[list[Id]]:
         """By the index where there is one, else exactly."""
-        table, column, vector, ids = self._table(), self._id(), self._vector(), []
+        table, column, vector, ids = self.table(), self.id(), self.vector(), []
         for query in queries:
             asked = table.search(query, vector_column_name=vector).distance_type("cosine")
             asked = asked.bypass_vector_index() if exact else asked
@@ -183,9 +180,12 @@ class LanceCollection(AbstractCollection):
 
     def fetch(self, ids: Sequence[Id]) -> CollectionRows:
         """Some rows, a few hundred in a query."""
-        table, column, found = self._table(), self._id(), []
+        table, column, found = self.table(), self.id(), []
         for start in range(0, len(ids), IDS):
-            listed = ", ".join(_literal(one) for one in ids[start : start + IDS])
+            some = ids[start : start + IDS]
+            listed = ", ".join(
+                str(one) if isinstance(one, int) else f"'{one.replace(QUOTE, 2 * QUOTE)}'" for one in some
+            )
             found.append(table.search().where(f"`{column}` IN ({listed})").limit(None).to_arrow())
         rows = pa.concat_tables(found) if found else table.schema.empty_table()
         places = {one: at for at, one in enumerate(rows[column].to_pylist())}
@@ -203,11 +203,3 @@ class LanceCollection(AbstractCollection):
         before = replace(old, name=f"{old.name}-before-{new.name}")
         now, made, kept = (quote(f"{one.place}/{one.name}.lance") for one in (old, new, before))
         return Switch([f"mv {now} {kept}", f"mv {made} {now}"], [f"mv {now} {made}", f"mv {kept} {now}"])
-
-
-def _holds_vectors(kind: pa.DataType) -> bool:
-    return any(is_list(kind) for is_list in LISTS) and pa.types.is_floating(kind.value_type)
-
-
-def _literal(one: Id) -> str:
-    return str(one) if isinstance(one, int) else "'{}'".format(one.replace("'", "''"))

@@ -20,28 +20,11 @@ from urllib.parse import unquote
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.databases.postgres import (
-    COLUMNS,
-    GRANTS,
-    INDEXES,
-    KEYS,
-    SEQUENCES,
-    SETTINGS,
-    TABLE,
-    Name,
-    composed,
-    connect,
-)
+from bertflow.databases import postgres as pg
+from bertflow.databases.postgres import INTEGERS, LOCK, MARK, METRICS, STAY, Name, composed
 from bertflow.errors import DataError, UsageError, needs
-from bertflow.retrieval.collections import (
-    AbstractCollection,
-    Address,
-    CollectionFacts,
-    CollectionRows,
-    Id,
-    Part,
-    Switch,
-)
+from bertflow.retrieval.address import Address
+from bertflow.retrieval.collections import AbstractCollection, CollectionFacts, CollectionRows, Id, Part, Switch
 
 with needs("psycopg, pgvector", "pgvector"):
     import psycopg
@@ -52,30 +35,18 @@ logger = logging.getLogger("bertflow")
 
 KINDS = {"vector": (Vector, "float32", 2000), "halfvec": (HalfVector, "float16", 4000)}
 """Types of columns: what their values are, the type of the numbers, and the widest vectors that an index takes."""
-INTEGERS = ("smallint", "integer", "bigint")
-"""Types of ids that are given as numbers; others are given as text."""
-METRICS = {"cosine": "cosine", "ip": "dot", "l2": "euclidean"}
-"""The metric in the name of a class of operators, as in ``vector_ip_ops``, and what we call it."""
-MARK = "bertflow: calibrator "
-"""How the comment on a column of calibrated vectors begins; a digest follows."""
-LOCK = "SET LOCAL lock_timeout = '10s';"
-"""A rename waits for running queries, and all later ones wait for it: it gives up first."""
-STAY = "-- Views, foreign keys and triggers stay with the old one: make them again for the new one."
 
 
 class PostgresCollection(AbstractCollection):
-    """A table of Postgres with a column of vectors; see the module.
+    """A table of Postgres: schema and table part at the first dot of the address's name; %2F is a slash in it."""
 
-    Schema and table part at the first dot of the address's name; %2F is a slash in it.
-    """
-
-    errors = (psycopg.Error,)
+    errors, takes_options = (psycopg.Error,), True  # of libpq
 
     def __init__(self, address: Address) -> None:
         super().__init__(address)
         *schema, self.name = unquote(address.name).split(".", 1)
         self.schema = schema[0] if schema else None
-        self.connection = connect(address)
+        self.connection = pg.connect(address)
 
     def close(self) -> None:
         """Close the connection."""
@@ -98,13 +69,13 @@ class PostgresCollection(AbstractCollection):
         """Whether the table is there, with the column of vectors that the address names."""
         for name in ("table", "vector", "id"):  # it may have been made or changed
             self.__dict__.pop(name, None)
-        there = bool(self.run(TABLE, self.schema, self.name))
+        there = bool(self.run(pg.TABLE, self.schema, self.name))
         return there and self.address.vector in (None, *(one.name for one in self.columns))
 
     @cached_property
     def table(self) -> Any:
         """The table as the catalog has it."""
-        if not (found := self.run(TABLE, self.schema, self.name)):
+        if not (found := self.run(pg.TABLE, self.schema, self.name)):
             raise DataError(
                 f"{self.address} does not exist: the database has no such table, or this user may not see it."
             )
@@ -118,7 +89,7 @@ class PostgresCollection(AbstractCollection):
     @property
     def columns(self) -> list[Any]:
         """The columns as they are now, in order."""
-        return self.run(COLUMNS, self.table.oid)
+        return self.run(pg.COLUMNS, self.table.oid)
 
     @cached_property
     def vector(self) -> Any:
@@ -129,7 +100,7 @@ class PostgresCollection(AbstractCollection):
     @cached_property
     def id(self) -> Any:
         """The column of ids that the address names, or the primary key, or the only one."""
-        keys = self.run(KEYS, self.table.oid)
+        keys = self.run(pg.KEYS, self.table.oid)
         possible = [one.name for one in keys if one.main and self.address.id is None] or [one.name for one in keys]
         what = "a primary key of one column, or a column that is unique and not null"
         name = self.address.chosen("id", possible, what)
@@ -146,7 +117,7 @@ class PostgresCollection(AbstractCollection):
     @property
     def index(self) -> Any:
         """The first index that compares vectors, or None."""
-        found = self.run(INDEXES, self.table.oid, self.vector.name)
+        found = self.run(pg.INDEXES, self.table.oid, self.vector.name)
         return next((one for one in found if one.valid and one.operators.startswith(tuple(KINDS))), None)
 
     @property
@@ -209,7 +180,7 @@ class PostgresCollection(AbstractCollection):
             )
         width, vector = sql.SQL(f"{source.vector.kind}({dim:d})"), source.vector.name
         with self.connection.transaction():
-            if not self.exists() and self.run(TABLE, self.schema, self.name) == [source.table]:
+            if not self.exists() and self.run(pg.TABLE, self.schema, self.name) == [source.table]:
                 vector = self.address.vector or ""
                 add = "ALTER TABLE {table} ADD COLUMN {vector} {width}"
                 self.run(add, table=self.place, vector=vector, width=width)
@@ -229,11 +200,11 @@ class PostgresCollection(AbstractCollection):
         if not self.exists() or self.place != names["table"]:
             name = f"{source.table.schema}.{self.name}"
             raise UsageError(f"{self.address} should be in the schema of its source: name it {name}.")
-        for one in self.run(INDEXES, self.table.oid, vector):
+        for one in self.run(pg.INDEXES, self.table.oid, vector):
             self.run("DROP INDEX {index}", index=(one.schema, one.name))
         alter = "ALTER TABLE {table} ALTER {vector} DROP DEFAULT, ALTER {vector} TYPE {width} USING NULL"
         self.run(alter, **names)
-        for (grant,) in self.run(GRANTS, source.table.oid, self.table.oid):
+        for (grant,) in self.run(pg.GRANTS, source.table.oid, self.table.oid):
             self.connection.execute(grant)
 
     def upsert(self, source: Self, part: Part, rows: CollectionRows) -> None:
@@ -268,7 +239,7 @@ class PostgresCollection(AbstractCollection):
                 *(self.address, f"{most:,}", self.vector.kind, f"{self.dim:,}"),
             )
         elif like and not self.index:
-            for broken in self.run(INDEXES, self.table.oid, self.vector.name):
+            for broken in self.run(pg.INDEXES, self.table.oid, self.vector.name):
                 self.run("DROP INDEX {index}", index=(broken.schema, broken.name))
             logger.info("building the index; more memory makes it faster: PGOPTIONS='-c maintenance_work_mem=2GB'")
             self.ask(
@@ -285,7 +256,7 @@ class PostgresCollection(AbstractCollection):
         nearest = "SELECT {key} FROM {table} AS s WHERE s.{vector} IS NOT NULL ORDER BY s.{vector} <=> $1 LIMIT $2"
         kind = KINDS[self.vector.kind][0]
         with self.connection.transaction():
-            self.run(SETTINGS, "off" if exact else "on", k)
+            self.run(pg.SETTINGS, "off" if exact else "on", k)
             return [[key for (key,) in self.ask(nearest, kind(query), k)] for query in queries]
 
     def fetch(self, ids: Sequence[Id]) -> CollectionRows:
@@ -313,7 +284,7 @@ class PostgresCollection(AbstractCollection):
         if self.table.owner != target.table.owner:
             owner = sql.SQL(self.table.owner)
             steps.append(line("ALTER TABLE {table} OWNER TO {owner}", table=target.place, owner=owner))
-        for column, mine, other in [] if same else self.run(SEQUENCES, self.table.oid, target.table.oid):
+        for column, mine, other in [] if same else self.run(pg.SEQUENCES, self.table.oid, target.table.oid):
             if other:
                 one, two = sql.Literal(mine), sql.Literal(other)
                 steps.append(line("SELECT setval({to}, nextval({of}))", of=one, to=two))

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from bertflow.errors import DataError, UsageError, needs, reason_of
-from bertflow.retrieval.collections import Address
+from bertflow.retrieval.address import Address
 
 with needs("psycopg, pgvector", "pgvector"):
     import psycopg
@@ -19,9 +19,18 @@ with needs("psycopg, pgvector", "pgvector"):
     from psycopg.rows import namedtuple_row
 
 Name: TypeAlias = "str | tuple[str, ...] | sql.Composable"
-"""Of a table or column in a statement: one name, those of schema and table, or anything else that is composed."""
+"""Name of a table or column in a statement: one name, those of schema and table, or anything else that is composed."""
 DEFAULTS = {"connect_timeout": "10", "application_name": "bertflow"}
 """Options of libpq where the address does not give them; the time is in seconds."""
+INTEGERS = ("smallint", "integer", "bigint")
+"""Types of ids that are given as numbers; others are given as text."""
+METRICS = {"cosine": "cosine", "ip": "dot", "l2": "euclidean"}
+"""The metric in the name of a class of operators, as in ``vector_ip_ops``, and what we call it."""
+MARK = "bertflow: calibrator "
+"""How the comment on a column of calibrated vectors begins; a digest follows."""
+LOCK = "SET LOCAL lock_timeout = '10s';"
+"""A rename waits for running queries, and all later ones wait for it: it gives up first."""
+STAY = "-- Views, foreign keys and triggers stay with the old one: make them again for the new one."
 HOME = """
 SELECT set_config('search_path',
                   concat_ws(', ', nullif(current_setting('search_path'), ''), extnamespace::regnamespace), false)

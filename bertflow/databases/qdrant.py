@@ -22,15 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.errors import DataError, UsageError, needs
-from bertflow.retrieval.collections import (
-    AbstractCollection,
-    Address,
-    CollectionFacts,
-    CollectionRows,
-    Id,
-    Part,
-    Switch,
-)
+from bertflow.retrieval.address import Address
+from bertflow.retrieval.collections import AbstractCollection, CollectionFacts, CollectionRows, Id, Part, Switch
 
 with needs("qdrant-client", "qdrant"):
     from qdrant_client import QdrantClient, models
@@ -63,16 +56,15 @@ class QdrantCollection(AbstractCollection):
 
     def __init__(self, address: Address) -> None:
         super().__init__(address)
-        address.require_options()
         if address.id is not None:
             raise UsageError(f"{address} names a column of ids, but points have one id. Leave ?id=... out.")
         self._folder = None if "://" in address.place else os.path.realpath(address.place)
         self._client: QdrantClient | None = None
-        self._name = unquote(address.name)
+        self.name = unquote(address.name)
         if self._folder is None or Path(self._folder, "meta.json").is_file():
             # An alias is followed once: it may be moved while the collection is read.
             aliases = {one.alias_name: one.collection_name for one in self._connected().get_aliases().aliases}
-            self._name = aliases.get(self._name, self._name)
+            self.name = aliases.get(self.name, self.name)
 
     def _connected(self) -> QdrantClient:
         if self._client is None and self._folder is None:
@@ -89,24 +81,26 @@ class QdrantCollection(AbstractCollection):
 
     def exists(self) -> bool:
         """Whether the collection is there."""
-        return self._client is not None and self._client.collection_exists(self._name)
+        return self._client is not None and self._client.collection_exists(self.name)
 
-    def _info(self) -> models.CollectionInfo:
+    def info(self) -> models.CollectionInfo:
+        """What the database says of it."""
         if self._client is None or not self.exists():
             raise DataError(f"{self.address} does not exist: there is no such collection. Look at its name.")
-        return self._client.get_collection(self._name)
+        return self._client.get_collection(self.name)
 
     @property
-    def _vector(self) -> str:
-        return self.address.chosen("vector", list(dense_vectors(self._info())), "a vector")
+    def vector(self) -> str:
+        """Name of its vector."""
+        return self.address.chosen("vector", list(dense_vectors(self.info())), "a vector")
 
     @property
     def facts(self) -> CollectionFacts:
         """What is known of it, as it is now; its points are counted."""
-        info, vector = self._info(), self._vector
+        info, vector = self.info(), self.vector
         params = dense_vectors(info)[vector]
         kept = (info.config.metadata or {}).get(MARK, {}).get("calibrator")
-        points = self._connected().count(self._name, exact=True).count
+        points = self._connected().count(self.name, exact=True).count
         metric = METRICS.get(params.distance)
         index = None if self._folder else f"HNSW ({params.distance})"  # local mode compares every row
         stored = "float16" if params.datatype == models.Datatype.FLOAT16 else "float32"
@@ -115,7 +109,7 @@ class QdrantCollection(AbstractCollection):
     def _page(self, limit: int, begin: Id | None, content: bool) -> tuple[list[models.Record], Id | None]:
         """Points from an id on, and the id after them."""
         page, after = self._connected().scroll(
-            self._name, limit=limit, offset=begin, with_payload=content, with_vectors=content
+            self.name, limit=limit, offset=begin, with_payload=content, with_vectors=content
         )
         return page, None if after is None else _plain(after)
 
@@ -137,8 +131,8 @@ class QdrantCollection(AbstractCollection):
         return self._rows(found, found)
 
     def _rows(self, points: Sequence[models.Record], payload: list[Any]) -> CollectionRows:
-        name, bad = self._vector, {}
-        vectors = np.zeros((len(points), dense_vectors(self._info())[name].size), np.float32)
+        name, bad = self.vector, {}
+        vectors = np.zeros((len(points), dense_vectors(self.info())[name].size), np.float32)
         for at, point in enumerate(points):
             if (vector := _vectors(point).get(name)) is None:
                 bad[at] = f"It has no vector {name!r}."
@@ -153,19 +147,19 @@ class QdrantCollection(AbstractCollection):
             DataError: If it is there already, or Qdrant refuses it.
             UsageError: If the source has shards of the user's.
         """
-        client, info = self._connected(), source._info()
+        client, info = self._connected(), source.info()
         if info.config.params.sharding_method == models.ShardingMethod.CUSTOM:
             raise UsageError(f"{source.address} has shards by its own keys, which cannot be copied. Copy it without.")
         if self.exists():
             raise DataError(f"{self.address} is there already. Name a new collection.")
-        client.create_collection(self._name, **settings_like(info, source._vector, dim, calibrator))
+        client.create_collection(self.name, **settings_like(info, source.vector, dim, calibrator))
 
     def upsert(self, source: Self, part: Part, rows: CollectionRows) -> None:
         """Put points there; those of equal ids are replaced."""
-        client, name = self._connected(), self._vector
+        client, name = self._connected(), self.vector
         if self._folder is not None:
             # Each point is a transaction, which waits for the disk: 30 times slower. Only a loss of power needs that.
-            held = client._client.collections[self._name]  # type: ignore[attr-defined]
+            held = client._client.collections[self.name]  # type: ignore[attr-defined]
             held.storage.storage.execute("PRAGMA synchronous = OFF")
         points = []
         for key, vector, point in zip(rows.ids, rows.vectors.tolist(), rows.payload, strict=True):
@@ -174,13 +168,13 @@ class QdrantCollection(AbstractCollection):
                 models.PointStruct(id=key, vector=vector if [*every] == [""] else every, payload=point.payload)
             )
         for start in range(0, len(points), BATCH):
-            client.upsert(self._name, points[start : start + BATCH], wait=True)
+            client.upsert(self.name, points[start : start + BATCH], wait=True)
 
     def finish(self, source: Self) -> None:
         """Make the indexes of payload that ``source`` has, and wait until the server has built its own."""
-        for field, index in source._info().payload_schema.items():
-            self._connected().create_payload_index(self._name, field, field_schema=index.params or index.data_type)
-        while (info := self._info()).status == models.CollectionStatus.YELLOW:
+        for field, index in source.info().payload_schema.items():
+            self._connected().create_payload_index(self.name, field, field_schema=index.params or index.data_type)
+        while (info := self.info()).status == models.CollectionStatus.YELLOW:
             logger.info("%s: indexed %s vectors", self.address, f"{info.indexed_vectors_count or 0:,}")
             time.sleep(1)
         if info.status == models.CollectionStatus.RED:
@@ -188,17 +182,17 @@ class QdrantCollection(AbstractCollection):
 
     def search(self, queries: NDArray[np.float32], k: int, exact: bool = False) -> list[list[Id]]:
         """The nearest points; local mode is always exact."""
-        using, params = self._vector or None, None if self._folder else models.SearchParams(exact=exact)
+        using, params = self.vector or None, None if self._folder else models.SearchParams(exact=exact)
         asked = [models.QueryRequest(query=one, using=using, limit=k, params=params) for one in queries.tolist()]
         starts, client = range(0, len(asked), BATCH), self._connected()
-        answers = [one for at in starts for one in client.query_batch_points(self._name, asked[at : at + BATCH])]
+        answers = [one for at in starts for one in client.query_batch_points(self.name, asked[at : at + BATCH])]
         return [[_plain(point.id) for point in answer.points] for answer in answers]
 
     def fetch(self, ids: Sequence[Id]) -> CollectionRows:
         """Some points; for the metric cosine, Qdrant keeps their vectors at unit length."""
-        name = self._vector
+        name = self.vector
         found = self._connected().retrieve(
-            self._name, list(ids), with_payload=True, with_vectors=[name] if name else True
+            self.name, list(ids), with_payload=True, with_vectors=[name] if name else True
         )
         points = self.in_order(ids, {_plain(one.id): one for one in found})
         return self._rows(points, [point.payload or {} for point in points])
@@ -206,17 +200,17 @@ class QdrantCollection(AbstractCollection):
     def switch(self, target: Self) -> Switch:
         """Python that moves every alias of this collection; a collection itself cannot be renamed."""
         listed = self._connected().get_aliases().aliases
-        aliases = sorted(one.alias_name for one in listed if one.collection_name == self._name)
+        aliases = sorted(one.alias_name for one in listed if one.collection_name == self.name)
         if not aliases or self.address.place != target.address.place:
-            words = f"# Qdrant renames no collection, and no alias leads to {self._name}: name {target._name} instead."
-            return Switch([words], [f"# Name {self._name} again."])
+            words = f"# Qdrant renames no collection, and no alias leads to {self.name}: name {target.name} instead."
+            return Switch([words], [f"# Name {self.name} again."])
         key = "" if self._folder else ", api_key=os.environ.get('QDRANT_API_KEY')"
         opening = (
             "import os",
             "from qdrant_client import QdrantClient, models",
             f"client = QdrantClient({'path' if self._folder else 'url'}={self.address.place!r}{key})",
         )
-        names = (target._name, self._name)
+        names = (target.name, self.name)
         moves = (", ".join(MOVE.format(alias, name) for alias in aliases) for name in names)
         return Switch(*([*opening, f"client.update_collection_aliases([{one}])"] for one in moves))
 

@@ -1,6 +1,6 @@
 """``bertflow reindex``: a collection of a database, calibrated, into a new collection of the same database.
 
-How rows are moved, and why a job can be killed at any moment, is in ``bertflow.databases.job``.
+How rows are moved, and why a job can be killed at any moment, is in ``bertflow.databases.moving``.
 """
 
 import time
@@ -9,17 +9,19 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from bertflow import jobs
 from bertflow.databases.calibrated_rows import Asked
-from bertflow.databases.job import Job
+from bertflow.databases.moving import Move
 from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.encoder.options import EncoderOptions
 from bertflow.errors import UsageError
 from bertflow.files import require_place
-from bertflow.opening import LoadOptions, load, require_openable
+from bertflow.opening import load
 from bertflow.results import AbstractResult
-from bertflow.retrieval.collections import Address, CollectionFacts, Switch, open_collection, parse_address
+from bertflow.retrieval.address import parse_address
+from bertflow.retrieval.collections import CollectionFacts, Switch, open_collection
 from bertflow.retrieval.origin import CALIBRATOR, QUERY_ENCODER
-from bertflow.runs.rows import resumable
-from bertflow.store.build import locked
+from bertflow.runs.sources import resumable
 
 
 @dataclass(frozen=True, repr=False)
@@ -80,46 +82,37 @@ def calibrate_collection(
     target: str,
     asked: Asked,
     model: str | Path | SentenceEncoder | None,
-    options: LoadOptions,
+    options: EncoderOptions,
     output: str | Path | None,
     part_rows: int | None,
     progress: bool | None,
 ) -> Reindexed:
     """Move a collection, calibrated, into a new one; or go on with it."""
-    require_openable(model, **options)
+    encoder = None if model is None else load(model, **options)
     asked.require()
-    begin = time.monotonic()
-    with ExitStack() as stack:
-        old = stack.enter_context(open_collection(source))
-        new = stack.enter_context(open_collection(_completed(source, target)))
-        folder = Path(output or f"reindex-{new.address.name}")
-        require_place(folder, folder=True)
-        job = Job(folder, old, new, asked, part_rows, progress)
-        job.require_new_or_own()
-        encoder = load(model, **options) if isinstance(model, str | Path) else model
-        with locked(folder / ".lock.begin", "begins the job"):
-            fitted = job.begin(encoder)
-        with resumable(f"What is done is kept in {new.address}"):
-            kept = job.move(fitted)
-            with locked(folder / ".lock.end", "finishes the job"):
-                job.finish(fitted)
-        record = job.record
-        assert record.switch, "the job is finished"
-        left_out, encoder_there = sum(len(one.bad) for one in job.notes.values()), (folder / QUERY_ENCODER).is_dir()
-        return Reindexed(
-            *(folder, record.target, new.facts, fitted.dim_in, record.asked.calibrator, fitted.moments_.n),
-            *(kept, left_out, record.verified, record.distance, encoder_there, record.switch),
-            seconds=time.monotonic() - begin,
-        )
-
-
-def _completed(source: str, target: str) -> Address:
-    """The address of the target; columns that were named for the source are those of the target, too.
-
-    Raises:
-        UsageError: If the two are of different kinds.
-    """
     one, other = parse_address(source), parse_address(target)
     if one.kind != other.kind:
         raise UsageError(f"Source and target should be of one kind of database, got {one.kind} and {other.kind}.")
-    return replace(other, vector=other.vector or one.vector, id=other.id or one.id)
+    # Columns that were named for the source are those of the target, too.
+    completed = replace(other, vector=other.vector or one.vector, id=other.id or one.id)
+    begin = time.monotonic()
+    with ExitStack() as stack:
+        old = stack.enter_context(open_collection(source))
+        new = stack.enter_context(open_collection(completed))
+        folder = Path(output or f"reindex-{new.address.name}")
+        require_place(folder, folder=True)
+        move = Move(folder, old, new, asked, part_rows, progress)
+        move.require_new_or_own()
+        fitted = move.begin(encoder)
+        with resumable(f"What is done is kept in {new.address}"):
+            kept = move.make_parts(fitted)
+            with jobs.locked(folder / jobs.PLAN_LOCK, "finishes the job"):
+                move.finish(fitted)
+        record = move.record
+        assert record.switch, "the job is finished"
+        left_out = sum(len(mark.left_out) for mark in move.job.marks().values())
+        return Reindexed(
+            *(folder, record.target, new.facts, fitted.dim_in, record.asked.calibrator, fitted.moments_.n, kept),
+            *(left_out, record.verified, record.distance, (folder / QUERY_ENCODER).is_dir(), record.switch),
+            seconds=time.monotonic() - begin,
+        )

@@ -1,1 +1,1 @@
-"""From sentences to raw embeddings: tokenize, run the blocks that are needed, pool."""
+"""Sentences become raw embeddings: tokenize, run the blocks that are needed, pool."""

@@ -14,13 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.encoder.identity import Identity
-from bertflow.errors import BadRowsError, DataError, UsageError, shown
+from bertflow.errors import BadRowsError, DataError, MissingAttributeError, UsageError, shown
 from bertflow.files import atomic_folder
 from bertflow.moments import require_finite
 from bertflow.similarity import SIMILARITIES, unit_rows
-
-if TYPE_CHECKING:
-    from bertflow.calibration.base import AbstractCalibrator
 
 Float32 = NDArray[np.float32]
 Role = Literal["document", "query"]
@@ -28,8 +25,7 @@ Role = Literal["document", "query"]
 Sentences = str | Iterable[str]
 
 HINTS: Mapping[str, tuple[tuple[Any, ...], str]] = {
-    "convert_to_numpy": ((True,), "Embeddings are numpy arrays."),
-    "convert_to_tensor": ((False, None), "Embeddings are numpy arrays. Use torch.from_numpy(x)."),
+    "convert_to_numpy": ((True,), "Embeddings are a numpy array, or one tensor with convert_to_tensor=True."),
     "prompt": ((None,), "A prompt belongs to the encoder. Open it with prompt=..., or use encode_query."),
     "prompt_name": ((None,), "A prompt belongs to the encoder. Open it with prompt=NAME, or use encode_query."),
     "device": ((None,), "A device belongs to the encoder. Open it with device=..."),
@@ -40,14 +36,22 @@ HINTS: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "chunk_size": ((None,), "Use bertflow embed, whose store several processes can fill."),
 }
 """Options of sentence-transformers' ``encode``: the values that change nothing here, and the hint for others."""
+OF_RAW = ("device", "tokenizer", "prompts")
+"""Attributes of sentence-transformers' encoders that a calibrated encoder has from its raw one."""
+ELSEWHERE: Mapping[str, str] = {
+    **dict.fromkeys(("to", "cuda", "cpu"), 'A device belongs to the encoder. Open it with device="cuda".'),
+    **dict.fromkeys(("encode_multi_process", "start_multi_process_pool", "stop_multi_process_pool"), HINTS["pool"][1]),
+    "save_pretrained": 'Use save("folder"), or export_encoder(encoder, "folder", "sentence-transformers").',
+    "push_to_hub": 'Use export_encoder(encoder, "folder", "sentence-transformers", push="owner/name").',
+    "fit": "An encoder is frozen. Calibrate it with bertflow.fix or bertflow.train, or use bertflow.finetune.",
+}
+"""Methods of sentence-transformers' encoders, and what is used here instead."""
 
 
 logger = logging.getLogger("bertflow")
-KNOWN = ("progress", "batch_size", "show_progress_bar", "normalize_embeddings")
+KNOWN = ("progress", "batch_size", "show_progress_bar", "normalize_embeddings", "convert_to_tensor")
 """Options of ``encode``."""
 REPAIR = "Leave the sentence out, or look for an overflow in the encoder."
-SHOWN = ("pooling", "max_length", "dtype", "revision", "prompt", "chunks", "template")
-"""Options that an encoder shows in its ``repr``, those that are at their default left out."""
 
 
 @runtime_checkable
@@ -56,13 +60,16 @@ class SentenceEncoder(Protocol):
 
     Attributes:
         dim: Width of an embedding.
-        calibrator: What maps the embeddings of ``raw`` to those of this encoder; None for a raw encoder.
+        calibrator: What maps the embeddings of ``raw`` to those of this encoder, an ``AbstractCalibrator``; None for a
+            raw encoder.
         recipe: The arguments with which ``bertflow.load`` opens it again, ready for JSON; None if it cannot.
+        role: What ``encode`` takes sentences for: documents, but queries for an encoder that was made to ask with.
     """
 
     dim: int
-    calibrator: "AbstractCalibrator | None" = None
+    calibrator: Any = None
     recipe: dict[str, Any] | None = None
+    role: Role = "document"
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
@@ -74,10 +81,10 @@ class SentenceEncoder(Protocol):
 
     @abstractmethod
     def encode_query(self, sentences: Sentences, progress: bool | None = None, **options: Any) -> Float32:
-        """As ``encode``, for questions that are compared with documents: with the prompt for queries."""
+        """Embed questions that are compared with documents: ``encode`` with the prompt for queries."""
 
     def encode_document(self, sentences: Sentences, progress: bool | None = None, **options: Any) -> Float32:
-        """The same as ``encode``."""
+        """Embed documents, which an encoder without prompts reads as any sentence."""
         return self.encode(sentences, progress, **options)
 
     @property
@@ -90,7 +97,12 @@ class SentenceEncoder(Protocol):
         """Everything that decides the embeddings."""
         return Identity.from_record(self.describe())
 
-    def calibrate(self, x: Float32) -> Float32:
+    @property
+    def has_roles(self) -> bool:
+        """Whether a query has another embedding than a document of the same words."""
+        return "query_prompt" in self.identity.facts
+
+    def calibrate(self, x: Float32, role: Role = "document") -> Float32:
         """What this encoder makes of embeddings by ``raw``, which are finite: nothing else, without a calibrator."""
         require_finite(x)
         return x
@@ -113,7 +125,7 @@ class SentenceEncoder(Protocol):
             self.write(aside)
 
     def write(self, folder: Path) -> None:
-        """As ``save``, into an existing folder."""
+        """Do what ``save`` does, in an existing folder."""
         raise DataError(
             f"Only a TransformerEncoder can be saved, this one is a {type(self).__name__}. Save the calibrator alone "
             "with calibrator.save(folder)."
@@ -136,10 +148,31 @@ class AbstractEncoder(SentenceEncoder):
 
     def __repr__(self) -> str:
         """Model, pooling and width; nothing is computed for it."""
-        recipe = self.recipe or {}
-        shown = [repr(recipe["model"])] if "model" in recipe else []
-        shown += [f"{key}={recipe[key]!r}" for key in SHOWN if recipe.get(key) not in (None, "", "float32")]
+        recipe = {key: value for key, value in (self.recipe or {}).items() if value not in (None, "", "float32")}
+        shown = [repr(value) if key == "model" else f"{key}={value!r}" for key, value in recipe.items()]
+        shown = [one for one in shown if not one.startswith("device=")]
         return f"{type(self).__name__}({', '.join([*shown, f'dim={self.dim}'])})"
+
+    if not TYPE_CHECKING:  # else mypy would take any name for an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            if name in OF_RAW and self.raw is not self:
+                return getattr(self.raw, name)
+            raise MissingAttributeError(f"{type(self).__name__} has no {name}. {ELSEWHERE.get(name, '')}".rstrip())
+
+    @property
+    def max_seq_length(self) -> int:
+        """Longest sentence in tokens, special ones included, as sentence-transformers calls it."""
+        raw: Any = self.raw
+        return raw.spec.max_length
+
+    @max_seq_length.setter
+    def max_seq_length(self, length: int) -> None:
+        raise UsageError(f"The length belongs to the encoder. Open it with max_length={length!r}.")
+
+    def get_sentence_embedding_dimension(self) -> int:
+        """``dim``, as sentence-transformers calls it."""
+        return self.dim
 
     def encode(self, sentences: Sentences, progress: bool | None = None, **options: Any) -> Float32:
         """One embedding a sentence.
@@ -148,8 +181,8 @@ class AbstractEncoder(SentenceEncoder):
             sentences: Any iterable of texts, also an empty one; or a single text.
             progress: Show a bar; by default in a terminal or a notebook, for work that takes over a second.
             options: As sentence-transformers calls them: ``batch_size`` limits the sentences that are run at a time,
-                ``show_progress_bar`` is ``progress``, ``normalize_embeddings`` scales rows to length one. Others are
-                answered with a hint.
+                ``show_progress_bar`` is ``progress``, ``normalize_embeddings`` scales rows to length one,
+                ``convert_to_tensor`` gives a tensor on the encoder's device. Others are answered with a hint.
 
         Returns:
             (n, dim), float32, in the order given; (dim,) for a single text.
@@ -158,10 +191,14 @@ class AbstractEncoder(SentenceEncoder):
             UsageError: For an option that cannot be used, or a pooling that lacks its token counts.
             DataError: If something is not text, or an embedding is not finite; the message names the sentence.
         """
+        return self._answer(self.role, sentences, progress, **options)
+
+    def encode_document(self, sentences: Sentences, progress: bool | None = None, **options: Any) -> Float32:
+        """One embedding a text, for texts that are compared with questions: with the prompt for documents."""
         return self._answer("document", sentences, progress, **options)
 
     def encode_query(self, sentences: Sentences, progress: bool | None = None, **options: Any) -> Float32:
-        """As ``encode``, for questions that are compared with documents: with the prompt for queries."""
+        """Embed questions that are compared with documents: ``encode`` with the prompt for queries."""
         return self._answer("query", sentences, progress, **options)
 
     def similarity(self, a: Float32, b: Float32) -> NDArray[np.float64]:
@@ -180,8 +217,9 @@ class AbstractEncoder(SentenceEncoder):
         batch_size: int | None = None,
         show_progress_bar: bool | None = None,
         normalize_embeddings: bool = False,
+        convert_to_tensor: bool | None = False,
         **others: Any,
-    ) -> Float32:
+    ) -> Any:
         for name, value in others.items():
             if name not in HINTS:
                 raise UsageError(f"encode has no option {name!r}. Known: {', '.join((*KNOWN, *HINTS))}.")
@@ -200,18 +238,45 @@ class AbstractEncoder(SentenceEncoder):
         texts = [sentences] if isinstance(sentences, str) else list(sentences)
         check_sentences(texts)
         x = self._encode(texts, role, bar, batch_size)
-        if not (finite := np.isfinite(x).all(-1)).all():
-            row = int(np.argmin(finite))
-            message = f"Embeddings must be finite, but that of sentence {row}, {shown(texts[row])}, is not. {REPAIR}"
-            bad = np.flatnonzero(~finite).tolist()
-            raise BadRowsError(dict.fromkeys(bad, f"the embedding is not finite. {REPAIR}"), message)
+        require_finite_rows(x, range(len(texts)), REPAIR, texts=texts)
         x = unit_rows(x).astype(np.float32) if normalize_embeddings and len(x) else x
-        return x[0] if one else x
+        x = x[0] if one else x
+        if not convert_to_tensor:
+            return x
+        import torch  # what options an encoder takes is known without it
+
+        return torch.from_numpy(x).to(getattr(self, "device", "cpu"))
 
 
 def is_encoder(given: object) -> bool:
     """Whether this is a ``SentenceEncoder``."""
     return all(hasattr(type(given), name) for name in ("encode", "encode_query", "raw", "identity", "describe"))
+
+
+def require_finite_rows(
+    x: Float32, owners: range | NDArray[np.int64], repair: str, how: str = "", texts: Sequence[str] = ()
+) -> None:
+    """Refuse embeddings that are not finite.
+
+    Args:
+        x: Embeddings (n, dim).
+        owners: The sentence of each.
+        repair: What the user can do, as a sentence.
+        how: How they were made, for the message.
+        texts: The sentences, for the message.
+
+    Raises:
+        BadRowsError: If one is not finite; the message names the first sentence.
+    """
+    if (finite := np.isfinite(x).all(-1)).all():
+        return
+    bad = np.asarray(owners)[~finite].tolist()
+    which = f"that of sentence {bad[0]}"
+    which = (
+        f"{which}, {shown(texts[bad[0]])}, is not" if texts else f"{len(bad)} of {len(x)} are not, {which} the first"
+    )
+    reasons = dict.fromkeys(bad, f"the embedding is not finite. {repair}")
+    raise BadRowsError(reasons, f"Embeddings must be finite, but {which}{how}. {repair}")
 
 
 def say_empty(empty: int, n: int) -> None:

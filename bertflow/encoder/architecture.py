@@ -12,12 +12,14 @@ Every model is tried before it gives out an embedding. One short row of tokens m
     alone and padded             batches are padded, as usual
     alone and beside its equal   batches of one length: models without a mask (FNet), and those that read beyond it
 
-and a model for which neither holds is refused.
+and a model for which neither holds is refused. While it is read, transformers says nothing; what it and other libraries
+cannot read is refused in one line (``OneLine``).
 """
 
 import inspect
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,8 +32,9 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.utils import logging as transformers_logging
 
-from bertflow.errors import UsageError, reason_of
+from bertflow.errors import BertflowError, DataError, UsageError, reason_of
 
 logger = logging.getLogger("bertflow")
 
@@ -48,6 +51,14 @@ WANTS_MORE = (
     ValueError,
 )
 """What models raise that want more than tokens."""
+FOREIGN = (*WANTS_MORE, EOFError, MemoryError, OSError)
+"""What other libraries raise about damaged files, beside errors of their own."""
+LIBRARIES = ("_pickle", "huggingface_hub", "onnxruntime", "pyo3_runtime", "safetensors", "zipfile", "zlib")
+"""The libraries that have errors of their own."""
+POSITIONS = ("max_position_embeddings", "max_seq_len")
+"""What configs call the number of positions; MPT calls it by the second name. XLNet's is -1, T5 has none."""
+NO_LIMIT = 2**20
+"""Number that means no limit to the length of a sentence."""
 TOLERANCES: Mapping[torch.dtype, float] = {torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 """How far a token's vector may move, as a share of its length: well above rounding, and below what padding costs where
 it is read; half precision hides a small leak."""
@@ -61,7 +72,7 @@ class Family:
         final_norm: The module behind the last block, which must not act behind an earlier one.
         least_blocks: With fewer blocks the model cannot be built.
         plain: Whether each token attends to all others (unless the config says ``is_decoder``), by nothing but their
-            vectors, and positions can be told: such sentences may be packed (``bertflow.encoder.packing``).
+            vectors: then one mask over the keys says which are padding, and no device is asked for a number.
     """
 
     final_norm: str | None = None
@@ -76,7 +87,7 @@ FAMILIES: Mapping[str, Family] = {
     "gpt2": Family(final_norm="ln_f"),
     "modernbert": Family(final_norm="final_norm", least_blocks=1),
 }
-"""By model_type: the families whose truncated form is tested to be exact."""
+"""Families, by model_type, whose truncated form is tested to be exact."""
 
 
 Read = Callable[[Tensor, Tensor], Mapping[int, Tensor]]
@@ -125,8 +136,14 @@ def first_position(model: PreTrainedModel) -> int:
     )
 
 
+def longest_input(model: PreTrainedModel) -> int:
+    """How many tokens a model has positions for; ``NO_LIMIT`` where it counts none. Its weights are not needed."""
+    stated = [getattr(model.config, name, None) for name in POSITIONS]
+    return next((int(number) for number in stated if number and number > 0), NO_LIMIT) - first_position(model)
+
+
 def truncate(config: PreTrainedConfig, depth: int) -> PreTrainedConfig:
-    """The same config with ``depth`` blocks, where the family is known to stand it."""
+    """A copy of the config with ``depth`` blocks, where the family is known to stand it."""
     config = type(config).from_dict(config.to_dict())
     config.use_cache = False
     # ALBERT deals its blocks out to groups by their number, so with several groups fewer blocks would be others.
@@ -200,3 +217,34 @@ def same_tokens(alone: Sequence[Tensor], batched: Sequence[Tensor], model: PreTr
         bool(((there - here).norm(dim=-1) <= TOLERANCES[model.dtype] * here.norm(dim=-1)).all())
         for here, there in zip(alone, batched, strict=True)
     )
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """No report about the weights that are left out on purpose, no progress bar for a file on disk."""
+    verbosity, bar = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+        if bar:
+            transformers_logging.enable_progress_bar()
+
+
+class OneLine(AbstractContextManager[None]):
+    """Says in one line, as ``DataError``, what another library cannot read: ``failed``, and the reason."""
+
+    def __init__(self, failed: str) -> None:
+        self.failed, self._quiet = failed, quiet_transformers()
+
+    def __enter__(self) -> None:
+        self._quiet.__enter__()
+
+    def __exit__(self, kind: Any, error: Any, *place: Any) -> None:
+        self._quiet.__exit__(None, None, None)
+        library = kind.__module__.partition(".")[0] if kind else ""
+        foreign = kind is Exception or isinstance(error, FOREIGN) or library in LIBRARIES  # tokenizers raise Exception
+        if foreign and not isinstance(error, BertflowError):
+            raise DataError(f"{self.failed}: {reason_of(error)}.") from error

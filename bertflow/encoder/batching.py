@@ -7,7 +7,8 @@ whatever side the tokenizer prefers: positions are then those of the sentence al
 left, and the mask makes the rest harmless.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -19,14 +20,18 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from bertflow.data.corpus import chunks
-from bertflow.encoder.device import sent
-from bertflow.encoder.foreign import OneLine
+from bertflow.encoder.architecture import OneLine
+from bertflow.encoder.device import T, sent
 from bertflow.errors import DataError
+
+logger = logging.getLogger("bertflow")
 
 CHUNK = 4096
 """Sentences handed to the tokenizer at a time."""
 SIMILAR = 0.875
 """A batch ends where sentences are shorter than this share of its longest, once it is worth its overhead."""
+TOKEN_BUDGETS: Mapping[str, int] = {"cpu": 1024, "cuda": 65536, "mps": 16384}
+"""Tokens in a batch, padding included. On a CPU a batch should stay in the cache; a GPU should be full."""
 ENOUGH = 4
 """A batch that fills one in so many parts of the budget is worth its overhead."""
 
@@ -55,7 +60,7 @@ class Batch:
         return int(self.lengths.sum())
 
     def to(self, device: torch.device) -> "Batch":
-        """The same batch on a device."""
+        """This batch on a device."""
         ids, mask, content = (sent(tensor, device) for tensor in (self.ids, self.mask, self.content))
         return replace(self, ids=ids, mask=mask, content=content)
 
@@ -187,3 +192,43 @@ def _encoded(
     tokenizer(chunk[:1], **cut)
     found = tokenizer.backend_tokenizer.encode_batch_fast(chunk)
     return [each.ids for each in found], [each.special_tokens_mask for each in found]
+
+
+class TokenBudget:
+    """How many tokens a device is given at a time; half of them, from the moment on that they were too many.
+
+    Attributes:
+        tokens: Tokens in a batch, padding included.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.tokens = device, TOKEN_BUDGETS.get(device.type, TOKEN_BUDGETS["cpu"])
+
+    def run(
+        self, text: TokenizedText, pad_id: int, function: Callable[[Batch], T], at_most: int | None = None
+    ) -> Iterator[tuple[Batch, T]]:
+        """All batches of a text, and what ``function`` makes of each on the device.
+
+        Raises:
+            DataError: If the memory of the device does not suffice for one sentence.
+        """
+        done = 0
+        while done < len(text.lengths):
+            for batch in text.batches(self.tokens, pad_id, at_most, done):
+                try:
+                    made = function(batch.to(self.device))
+                except torch.cuda.OutOfMemoryError as error:
+                    self._halve(len(batch.ids), batch.ids.shape[1], error)
+                    break
+                yield batch, made
+                done += len(batch.rows)
+
+    def _halve(self, sentences: int, longest: int, error: BaseException) -> None:
+        if sentences == 1:
+            raise DataError(
+                f"One sentence of {longest} tokens does not fit into the memory of {self.device}. Give a smaller "
+                "max_length, chunks, dtype bfloat16, or another device."
+            ) from error
+        self.tokens = max(longest, sentences * longest // 2)
+        said = "%s has no memory for %d sentences of up to %d tokens at a time: from now on it is given %d tokens."
+        logger.warning(said, self.device, sentences, longest, self.tokens)

@@ -78,7 +78,7 @@ class Chunks:
         return ":".join(part for part in parts if part)
 
     def fitted(self, tokenizer: PreTrainedTokenizerBase, prompts: Iterable[str], max_length: int) -> "Chunks":
-        """The same with its size said: for tokens all that ``max_length`` has room for, for sentences one.
+        """These chunks with their size said: for tokens all that ``max_length`` has room for, for sentences one.
 
         Raises:
             UsageError: If there is no room for a chunk, or the tokenizer does not say where tokens stand.
@@ -183,7 +183,7 @@ def split(
 
 
 def _text_tokens(special: NDArray[np.bool_], before: NDArray[np.bool_]) -> tuple[int, int]:
-    """From which token to which the text itself goes: between special tokens, behind those ``before`` it."""
+    """First token of the text and the one behind its last: between special tokens, behind those ``before`` it."""
     content = np.flatnonzero(~special)
     end = int(content[-1]) + 1 if len(content) else len(special)
     own = content[~before[content]]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.encoder.architecture import longest_input
 from bertflow.encoder.batching import tokenize
-from bertflow.encoder.length import longest_input
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.similarity import SIMILARITIES
 
@@ -40,7 +40,7 @@ class Cut:
     def __str__(self) -> str:
         """One line."""
         if not self.cut:
-            return f"no sentence is longer than max_length ({self.max_length} tokens), so none is cut"
+            return f"no text is truncated (limit: {self.max_length} tokens)"
         share = f"{100 * self.cut / self.n:.2g} % of the sentences ({self.cut:,} of {self.n:,})"
         said = f"{share} are longer than max_length ({self.max_length} tokens) and are cut"
         if self.longer is None:
@@ -55,7 +55,7 @@ def unknown_share(encoder: SentenceEncoder, sentences: Sequence[str]) -> float:
     """Share of the tokens that stand for words which the tokenizer does not know, in [0, 1]; 0 where it has none."""
     if not isinstance(encoder, TransformerEncoder):
         return 0.0
-    tokenizer = encoder._folder.tokenizer
+    tokenizer = encoder.spec.folder.tokenizer
     text = tokenize(sentences, tokenizer, None)
     return float((text.ids[~text.special] == tokenizer.unk_token_id).mean()) if text.ids[~text.special].size else 0.0
 
@@ -66,20 +66,19 @@ def measure_cut(encoder: SentenceEncoder, sentences: Sequence[str], seed: int = 
     Returns:
         None for an encoder that reads texts whole: word vectors, chunks, vectors from a file.
     """
-    if not isinstance(encoder, TransformerEncoder) or encoder._chunks is not None:
+    if not isinstance(encoder, TransformerEncoder) or encoder.spec.chunks is not None:
         return None
-    tokenizer, max_length = encoder._folder.tokenizer, encoder._max_length
-    prompted = [encoder._prompts["document"] + sentence for sentence in sentences]
+    tokenizer, max_length = encoder.spec.folder.tokenizer, encoder.spec.max_length
+    prompted = [encoder.spec.prompts["document"] + sentence for sentence in sentences]
     lengths = tokenize(prompted, tokenizer, None).lengths
     cut = np.flatnonzero(lengths > max_length)
     sample = np.random.default_rng(seed).permutation(cut)[:COMPARED]
-    longest = min(longest_input(encoder._stack.model), tokenizer.model_max_length, MOST_TOKENS)
+    longest = min(longest_input(encoder.spec.folder.shape), tokenizer.model_max_length, MOST_TOKENS)
     if not len(cut) or longest <= max_length:
         return Cut(len(sentences), len(cut), max_length)
     longer = int(min(longest, lengths[sample].max()))
     texts = [tokenize([prompted[row] for row in sample], tokenizer, tokens) for tokens in (max_length, longer)]
-    rows, whose = [encoder._pooling], range(len(sample))
-    before, after = (encoder._embedded([text], rows, False, None, whose)[0] for text in texts)
+    before, after = (encoder.vectors([text], range(len(sample)), progress=False)[0] for text in texts)
     cosine = SIMILARITIES["cosine"].paired
     others = float(np.median(cosine(after[:-1], after[1:]))) if len(sample) > 1 else None
     return Cut(len(sentences), len(cut), max_length, longer, float(np.median(cosine(before, after))), others)

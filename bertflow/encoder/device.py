@@ -5,7 +5,6 @@
 On a CPU there is nothing to work ahead of: the same functions tokenize all text at once, and copy nothing.
 """
 
-import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -13,31 +12,25 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bertflow.errors import DataError, UsageError, reason_of
+from bertflow.errors import UsageError, reason_of
 
-if TYPE_CHECKING:
-    from bertflow.encoder.batching import Batch, TokenizedText
-
-logger = logging.getLogger("bertflow")
 T = TypeVar("T")
 
 TF32 = "tf32"
 DTYPES: Mapping[str, torch.dtype] = {name: getattr(torch, name) for name in ("float32", "float16", "bfloat16")}
-"""Of the weights and the hidden states; pooling is done in float32."""
+"""Types of the weights and the hidden states; pooling is done in float32."""
 PRECISIONS: Mapping[str, torch.dtype] = {**DTYPES, TF32: torch.float32}
 """What a user may choose: those, and float32 whose products a GPU rounds to TF32; other devices do not."""
 
-TOKEN_BUDGETS: Mapping[str, int] = {"cpu": 1024, "cuda": 65536, "mps": 16384}
-"""Tokens in a batch, padding included. On a CPU a batch should stay in the cache; a GPU should be full."""
 LOCAL_RANKS = ("LOCAL_RANK", "SLURM_LOCALID")
-"""Where torchrun, Lightning and SLURM say which process on its machine this is."""
+"""Variables in which torchrun, Lightning and SLURM say which process on its machine this is."""
 PARTS = (2048, 16384)
 """Sentences that are tokenized at a time ahead of a GPU: few at first, so that it can begin, then many."""
 BEHIND = 2
@@ -81,7 +74,7 @@ def parts(device: torch.device, n: int) -> list[slice]:
 
 
 def ahead(items: Iterator[T]) -> Iterator[T]:
-    """The same items; while the caller uses one, the next is made in a thread."""
+    """The items; while the caller uses one, the next is made in a thread."""
     with ThreadPoolExecutor(1, "bertflow-ahead") as thread:
         context = copy_context()
 
@@ -131,46 +124,6 @@ def _fetched(made: Tensor) -> tuple[Tensor, Callable[[], object]]:
     event = torch.cuda.Event()
     event.record(torch.cuda.current_stream(made.device))
     return there, event.synchronize
-
-
-class TokenBudget:
-    """How many tokens a device is given at a time; half of them, from the moment on that they were too many.
-
-    Attributes:
-        tokens: Tokens in a batch, padding included.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self.device, self.tokens = device, TOKEN_BUDGETS.get(device.type, TOKEN_BUDGETS["cpu"])
-
-    def run(
-        self, text: "TokenizedText", pad_id: int, function: Callable[["Batch"], T], at_most: int | None = None
-    ) -> Iterator[tuple["Batch", T]]:
-        """All batches of a text, and what ``function`` makes of each.
-
-        Raises:
-            DataError: If the memory of the device does not suffice for one sentence.
-        """
-        done = 0
-        while done < len(text.lengths):
-            for batch in text.batches(self.tokens, pad_id, at_most, done):
-                try:
-                    made = function(batch)
-                except torch.cuda.OutOfMemoryError as error:
-                    self._halve(len(batch.ids), batch.ids.shape[1], error)
-                    break
-                yield batch, made
-                done += len(batch.rows)
-
-    def _halve(self, sentences: int, longest: int, error: BaseException) -> None:
-        if sentences == 1:
-            raise DataError(
-                f"One sentence of {longest} tokens does not fit into the memory of {self.device}. Give a smaller "
-                "max_length, chunks, dtype bfloat16, or another device."
-            ) from error
-        self.tokens = max(longest, sentences * longest // 2)
-        said = "%s has no memory for %d sentences of up to %d tokens at a time: from now on it is given %d tokens."
-        logger.warning(said, self.device, sentences, longest, self.tokens)
 
 
 @contextmanager

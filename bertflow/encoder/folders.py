@@ -1,45 +1,32 @@
-"""What the folder of a model says about how to use it, its config and its tokenizer: all but its weights.
-
-Three kinds of folder are known by the file they hold:
-
-    bertflow_encoder.json   written by ``TransformerEncoder.save``: pooling, max_length, prompt, identity
-    modules.json            a sentence-transformers folder: it names its pooling
-    config.json             a plain transformers folder
+"""What the folder of a model says about how to use it, its config, its tokenizer, its license: all but its weights.
 
 A prompt is put before a sentence, and depends on what the sentence is: an encoder for search may have one for queries
-and one for documents. sentence-transformers names them in its folder; a saved encoder keeps both.
+and one for documents. sentence-transformers names them in its folder; a saved encoder keeps both. It also keeps the
+license of the model that it was made from, since that goes on to everything that is made of the weights.
 
 Nothing in a folder is executed: code that comes with a model is refused.
 """
 
 import functools
+import inspect
 import logging
-import os
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NotRequired
 
-from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
+import torch
+import yaml
+from huggingface_hub import metadata_load
+from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from typing_extensions import TypedDict
 
 from bertflow.encoder.abstract import Role
-from bertflow.encoder.architecture import model_class
-from bertflow.encoder.foreign import OneLine
-from bertflow.encoder.locating import WEIGHTS, locate
+from bertflow.encoder.architecture import OneLine, model_class, truncate
 from bertflow.encoder.pooling import Pooling
-from bertflow.encoder.st_modules import DOWNLOAD, ST_PACKAGE, StConfig, read_modules, st_pooling, st_transformer
 from bertflow.errors import DataError, UsageError
 from bertflow.files import file_sha256, require_files
-from bertflow.records import (
-    Checksums,
-    Size,
-    checksums,
-    read_record,
-    require_whole,
-    write_record,
-)
+from bertflow.records import Checksums, Size, checksums, write_record
 
 logger = logging.getLogger("bertflow")
 
@@ -71,6 +58,7 @@ class EncoderRecord(TypedDict):
     template: NotRequired[str]
     labels: NotRequired[list[str]]
     tuned: NotRequired[dict[str, Any]]
+    imports: NotRequired[list[str]]
     sha256: Checksums
     weights_above: NotRequired[Checksums]
 
@@ -87,8 +75,21 @@ def shown_prompts(prompts: Prompts) -> str:
 
 MOST = 2**20
 """Blocks, width and tokens that a model may have: beyond that its config is damaged."""
+DOWNLOAD = "Download or copy the whole folder again."
+WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+"""Patterns of weight files; the first that matches is what transformers loads."""
+CARD, LICENSE = "README.md", ("license", "license_name", "license_link")
+"""The model card, and what the hub calls a license in it; the last two where the first is "other"."""
 LOCALLY: Mapping[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-"""For everything that is read. Left unsaid, transformers asks on the terminal whether to run a folder's own code."""
+"""Options of whatever is read. Left unsaid, transformers asks on the terminal whether to run a folder's own code."""
+
+
+@dataclass(frozen=True)
+class StConfig:
+    """What matters to us in ``config_sentence_transformers.json``."""
+
+    prompts: dict[str, str | None] | None = None
+    default_prompt_name: str | None = None
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,7 @@ class ModelFolder:
         """The deepest layer that some poolings read, and whether one reads BERT's pooling layer.
 
         Raises:
-            UsageError: If a layer is out of range, or is not kept in this folder.
+            UsageError: If a layer is out of range, is not kept in this folder, or the model has no pooling layer.
         """
         depth = max(layer for pooling in poolings for layer in pooling.resolve(self.blocks))
         if depth > self.config.num_hidden_layers:
@@ -177,7 +178,23 @@ class ModelFolder:
                 f"{self.path} keeps blocks 1 to {self.config.num_hidden_layers} of {self.blocks}, but layer {depth} is "
                 "asked for. Use the model it was saved from."
             )
-        return depth, any(pooling.tokens == "pooler" for pooling in poolings)
+        pooler = any(pooling.tokens == "pooler" for pooling in poolings)
+        if pooler and not self.takes_pooler:
+            kind = self.config.model_type
+            raise UsageError(f"The pooling pooler needs BERT's pooling layer, and {kind} has none. Use cls.")
+        return depth, pooler
+
+    @property
+    def takes_pooler(self) -> bool:
+        """Whether the model has BERT's pooling layer, which may be left out."""
+        return "add_pooling_layer" in inspect.signature(model_class(self.config, self.path)).parameters
+
+    @functools.cached_property
+    def shape(self) -> PreTrainedModel:
+        """The model without weights, and with as few blocks as can be: a matter of milliseconds."""
+        config = truncate(self.config, 0)
+        with torch.device("meta"):
+            return model_class(config, self.path)(config)
 
     def prompts(self, wanted: str | Prompts | None = None) -> Prompts:
         """The prompt for each role.
@@ -204,28 +221,6 @@ class ModelFolder:
             for role, names in PROMPT_NAMES.items()
         }
 
-    def own_pooling(self) -> str:
-        """The pooling that the folder asks for; ``mean`` where it asks for none.
-
-        Raises:
-            DataError: If a sentence-transformers folder asks for more than one of our poolings.
-        """
-        pooling = str(self.record.get("pooling", "mean"))
-        for kind, path in self.modules:
-            if kind == ST_PACKAGE + "Pooling":
-                pooling = st_pooling(path / "config.json")
-            elif kind == ST_PACKAGE + "Normalize":
-                logger.warning(
-                    "%s: its Normalize is left out; embeddings keep their length, cosines are the same.", self.name
-                )
-            elif kind != ST_PACKAGE + "Transformer":
-                do = f"Give the pooling yourself, as pooling={pooling!r}, which reads the transformer alone."
-                raise DataError(
-                    f"{self.name} has a module {kind}, which bertflow cannot run: it reads Transformer, Pooling and "
-                    f"Normalize. {do}"
-                )
-        return pooling
-
     @functools.cached_property
     def weights_hash(self) -> str:
         """SHA-256 over the weight files in name order; a saved encoder keeps that of the model it was made from.
@@ -246,58 +241,24 @@ class ModelFolder:
         """The folder with the weights: that above for a saved encoder in an export."""
         return self.path.parent if "weights_above" in self.record else self.path
 
-    def again(self) -> "ModelFolder":
-        """The same with a tokenizer of its own, which is used in another way; config and weights are the same."""
-        other = replace(self)
-        vars(other).update(config=self.config, weights_hash=self.weights_hash)
-        return other
-
-
-def open_model(model: str | Path, revision: str | None = None) -> ModelFolder:
-    """Find a model, and read what its folder says.
-
-    Args:
-        model: A folder, or a hub id such as ``bert-base-uncased``.
-        revision: Branch, tag or commit on the hub.
-
-    Raises:
-        DataError: If a folder is missing or is not a model folder.
-        UsageError: If the hub does not give the model, or a folder was given together with a revision.
-    """
-    place = locate(model, revision)
-    name = place.resolve().name if Path(model).expanduser().is_dir() else str(model)
-    if os.path.lexists(place / RECORD_FILE):
-        record = read_record(place / RECORD_FILE, EncoderRecord, "saved encoder", "Save the encoder again.")
-        _require_whole(place, record["sha256"], record.get("weights_above"))
-        return ModelFolder(place, record["encoder"], dict(record))
-    if os.path.lexists(place / "modules.json"):
-        if os.path.lexists(place / ENCODER / RECORD_FILE):  # an export, whose weights are its saved encoder's, too
-            if os.path.lexists(place / "calibrator"):
-                raise DataError(f"{place} is a calibrated encoder, not a raw one. Open it with bertflow.load.")
-            return open_model(place / ENCODER)
-        # The classes of sentence-transformers have moved, so theirs are known by package and name.
-        moved = re.compile(r"^sentence_transformers\..*\.")
-        modules = [(moved.sub(ST_PACKAGE, row.type), place / row.path) for row in read_modules(place)]
-        file = place / "config_sentence_transformers.json"
-        settings = read_record(file, StConfig, "configuration", DOWNLOAD) if os.path.lexists(file) else StConfig()
-        path, length = st_transformer(place, dict(modules))
-        return ModelFolder(path, name, modules=modules, settings=settings, length=length)
-    if not (place / "config.json").exists():
-        inside = place / ENCODER  # as `fix` and `finetune` write it
-        do = f"Give the folder in it, {inside}." if inside.is_dir() else "Give the folder with the weights."
-        raise DataError(f"{place} is not a model folder: it holds no config.json. {do}")
-    return ModelFolder(place, name)
+    @property
+    def license(self) -> dict[str, str]:
+        """What the front matter of the model's README.md says of its license, by ``LICENSE``; empty for nothing."""
+        if self.record:
+            said = self.record.get("license", {})
+        else:
+            # A sentence-transformers folder may keep its transformer in a folder of its own.
+            places = (self.path, self.path.parent) if self.modules else (self.path,)
+            card = next((place / CARD for place in places if (place / CARD).is_file()), None)
+            try:
+                said = (metadata_load(card) if card else None) or {}
+            except (OSError, ValueError, yaml.YAMLError, RecursionError):
+                logger.warning("%s cannot be read, so the license of %s is unknown.", card, self.name)
+                said = {}
+        return {key: said[key] for key in LICENSE if isinstance(said, dict) and isinstance(said.get(key), str)}
 
 
 def write_facts(folder: Path, description: Mapping[str, Any]) -> None:
     """Write the ``describe()`` of an encoder beside its files, with their checksums."""
     (folder / RECORD_FILE).unlink(missing_ok=True)
     write_record(folder / RECORD_FILE, {"format": 1, **description, "sha256": checksums(folder)})
-
-
-def _require_whole(folder: Path, listed: Checksums, above: Checksums | None) -> None:
-    """Compare a saved encoder with its checksums; weights without a checksum are of unknown origin."""
-    if above is not None:
-        require_whole(folder / RECORD_FILE, above, above, "export", folder.parent)
-    weights = {path.name for path in folder.glob(WEIGHTS[0])}
-    require_whole(folder / RECORD_FILE, listed, {*listed, *weights, "config.json"}, "encoder")

@@ -15,16 +15,13 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from bertflow.errors import DataError
 from bertflow.files import to_json
 from bertflow.records import Checked
-
-if TYPE_CHECKING:
-    from torch import nn
 
 logger = logging.getLogger("bertflow")
 
@@ -48,9 +45,9 @@ RULES: Mapping[str, tuple[bool, str]] = {
     "dtype": (False, "half precision moves an embedding a little; calibration may amplify it"),
     "graph": (False, "another backend gives other last digits"),
 }
-"""Whether a difference in one fact is refused unless it is forced, or only logged; and why."""
+"""Fact -> whether a difference in it is refused unless it is forced, or only logged; and why."""
 OF_ITS_OWN = (True, "the encoder says that it decides its embeddings")
-"""For facts that other kinds of encoder tell of themselves."""
+"""Rule for facts that other kinds of encoder tell of themselves."""
 
 
 UNSAID = "(not recorded)"
@@ -98,7 +95,7 @@ class Identity:
         recipe = {"encoder": self.name, **self.facts} if self.facts else None
         return {"recipe": recipe, "calibrator": self.calibrator, "digest": self.digest}
 
-    def calibrated(self, calibrator: str, module: "nn.Module") -> "Identity":
+    def calibrated(self, calibrator: str, module: Any) -> "Identity":
         """The identity of this encoder followed by a fitted map."""
         names = [name for name in (self.calibrator, calibrator) if name]
         digest = map_digest(module)
@@ -108,7 +105,7 @@ class Identity:
 
     @property
     def raw(self) -> "Identity":
-        """The same without the calibrator."""
+        """This identity without the calibrator."""
         return Identity(self.name, self.facts)
 
     @functools.cached_property
@@ -194,10 +191,9 @@ def _facts(description: Mapping[str, Any]) -> dict[str, Any]:
     return dict(json.loads(to_json(facts)))
 
 
-def map_digest(module: "nn.Module") -> str:
+def map_digest(module: Any) -> str:
     """Fingerprint of a fitted map: its class, its sizes and every number in it."""
-    spec: Any = module.spec
-    sha = hashlib.sha256(to_json({"map": type(module).__name__, **spec()}).encode())
+    sha = hashlib.sha256(to_json({"map": type(module).__name__, **module.spec()}).encode())
     for name, tensor in sorted(module.state_dict().items()):
         array = np.ascontiguousarray(tensor.detach().cpu().numpy())
         sha.update(f"{name} {array.dtype.str} {array.shape}".encode() + array.tobytes())

@@ -1,9 +1,18 @@
-"""Where a model lies: in a folder, in a run of ``finetune`` that is done, or on the hub.
+"""Where a model lies: in a folder, in a run of ``finetune`` that is done, or on the hub; and what kind of folder it is.
 
-A hub id becomes a local folder first (the hub's cache), so that all that follows reads files.
+A hub id becomes a local folder first (the hub's cache), so that all that follows reads files. Three kinds of folder are
+known by the file they hold:
+
+    bertflow_encoder.json   written by ``TransformerEncoder.save``: pooling, max_length, prompt, identity
+    modules.json            a sentence-transformers folder: it names its pooling
+    config.json             a plain transformers folder
 """
 
+import logging
 import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +20,19 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from typing_extensions import TypedDict
 
+from bertflow.encoder.folders import DOWNLOAD, ENCODER, RECORD_FILE, WEIGHTS, EncoderRecord, ModelFolder, StConfig
 from bertflow.errors import DataError, UsageError
-from bertflow.records import read_record
+from bertflow.records import Checksums, FileName, Size, read_record, require_whole
+
+logger = logging.getLogger("bertflow")
 
 LONGEST_NAME = 255
 """Characters that the name of a folder may have."""
-WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
-"""Patterns of weight files; the first that matches is what transformers loads."""
+
+
+ST_PACKAGE = "sentence_transformers."
+ST_POOLINGS: Mapping[str, str] = {"cls": "cls", "mean": "mean", "max": "max", "lasttoken": "last-token"}
+"""sentence-transformers' pooling mode -> ours."""
 
 
 class EndOfRun(TypedDict, total=False):
@@ -66,3 +81,133 @@ def _is_fine_tuned(folder: Path) -> bool:
         return False
     run = read_record(folder / "run.json", EndOfRun, "training run", "Train again.")
     return run.get("status") == "done" and "finetune" in run.get("options", {})
+
+
+def open_model(model: str | Path, revision: str | None = None) -> ModelFolder:
+    """Find a model, and read what its folder says.
+
+    Args:
+        model: A folder, or a hub id such as ``bert-base-uncased``.
+        revision: Branch, tag or commit on the hub.
+
+    Raises:
+        DataError: If a folder is missing or is not a model folder.
+        UsageError: If the hub does not give the model, or a folder was given together with a revision.
+    """
+    place = locate(model, revision)
+    name = place.resolve().name if Path(model).expanduser().is_dir() else str(model)
+    if os.path.lexists(place / RECORD_FILE):
+        record = read_record(place / RECORD_FILE, EncoderRecord, "saved encoder", "Save the encoder again.")
+        _require_whole(place, record["sha256"], record.get("weights_above"))
+        return ModelFolder(place, record["encoder"], dict(record))
+    if os.path.lexists(place / "modules.json"):
+        if os.path.lexists(place / ENCODER / RECORD_FILE):  # an export, whose weights are its saved encoder's, too
+            if os.path.lexists(place / "calibrator"):
+                raise DataError(f"{place} is a calibrated encoder, not a raw one. Open it with bertflow.load.")
+            return open_model(place / ENCODER)
+        # The classes of sentence-transformers have moved, so theirs are known by package and name.
+        moved = re.compile(r"^sentence_transformers\..*\.")
+        modules = [(moved.sub(ST_PACKAGE, row.type), place / row.path) for row in read_modules(place)]
+        file = place / "config_sentence_transformers.json"
+        settings = read_record(file, StConfig, "configuration", DOWNLOAD) if os.path.lexists(file) else StConfig()
+        path, length = st_transformer(place, dict(modules))
+        return ModelFolder(path, name, modules=modules, settings=settings, length=length)
+    if not (place / "config.json").exists():
+        inside = place / ENCODER  # as `fix` and `finetune` write it
+        do = f"Give the folder in it, {inside}." if inside.is_dir() else "Give the folder with the weights."
+        raise DataError(f"{place} is not a model folder: it holds no config.json. {do}")
+    return ModelFolder(place, name)
+
+
+def _require_whole(folder: Path, listed: Checksums, above: Checksums | None) -> None:
+    """Compare a saved encoder with its checksums; weights without a checksum are of unknown origin."""
+    if above is not None:
+        require_whole(folder / RECORD_FILE, above, above, "export", folder.parent)
+    weights = {path.name for path in folder.glob(WEIGHTS[0])}
+    require_whole(folder / RECORD_FILE, listed, {*listed, *weights, "config.json"}, "encoder")
+
+
+@dataclass(frozen=True)
+class StModuleRow:
+    """One module in ``modules.json`` of a sentence-transformers folder."""
+
+    type: str
+    path: FileName
+    name: str
+
+
+class StPooling(TypedDict, total=False):
+    """What matters to us in ``1_Pooling/config.json``; an earlier form has a flag for each mode instead."""
+
+    pooling_mode: str | list[str] | None
+
+
+class StTransformer(TypedDict, total=False):
+    """What matters to us in ``sentence_bert_config.json``."""
+
+    max_seq_length: Size | None
+    do_lower_case: bool | None
+
+
+def read_modules(folder: Path) -> list[StModuleRow]:
+    """The modules of a sentence-transformers folder, in order.
+
+    Raises:
+        DataError: If ``modules.json`` is missing or damaged.
+    """
+    return read_record(folder / "modules.json", list[StModuleRow], "list of modules", DOWNLOAD)
+
+
+def st_transformer(folder: Path, modules: Mapping[str, Path]) -> tuple[Path, int | None]:
+    """Where a sentence-transformers folder keeps its transformer, and the longest sentence if it says so, in tokens."""
+    path = modules.get(ST_PACKAGE + "Transformer")
+    if path is None:
+        raise DataError(
+            f"{folder / 'modules.json'} names no Transformer, but {', '.join(modules)}. Give another encoder."
+        )
+    settings = path / "sentence_bert_config.json"
+    said = StTransformer()
+    if os.path.lexists(settings):
+        said = read_record(settings, StTransformer, "configuration", DOWNLOAD)
+    if said.get("do_lower_case"):
+        raise DataError(
+            f"{settings} asks for do_lower_case. Set it in tokenizer_config.json, where the tokenizer reads it."
+        )
+    return path, said.get("max_seq_length")
+
+
+def st_pooling(path: Path) -> str:
+    """The pooling in a sentence-transformers ``1_Pooling/config.json``, of either schema."""
+    config = read_record(path, StPooling, "pooling", DOWNLOAD)
+    legacy = [re.sub("^pooling_mode_|_tokens?$", "", key) for key, on in config.items() if on and "_mode_" in key]
+    named = config.get("pooling_mode") or legacy
+    modes = [named] if isinstance(named, str) else list(named)
+    if len(modes) != 1 or modes[0] not in ST_POOLINGS:
+        raise DataError(
+            f"{path} asks for the pooling {' + '.join(modes) or 'none'}, but one of {', '.join(ST_POOLINGS)} is "
+            "wanted. Give a pooling of your own."
+        )
+    return ST_POOLINGS[modes[0]]
+
+
+def own_pooling(folder: ModelFolder) -> str:
+    """The pooling that the folder asks for; ``mean`` where it asks for none.
+
+    Raises:
+        DataError: If a sentence-transformers folder asks for more than one of our poolings.
+    """
+    pooling = str(folder.record.get("pooling", "mean"))
+    for kind, path in folder.modules:
+        if kind == ST_PACKAGE + "Pooling":
+            pooling = st_pooling(path / "config.json")
+        elif kind == ST_PACKAGE + "Normalize":
+            logger.warning(
+                "%s: its Normalize is left out; embeddings keep their length, cosines are the same.", folder.name
+            )
+        elif kind != ST_PACKAGE + "Transformer":
+            do = f"Give the pooling yourself, as pooling={pooling!r}, which reads the transformer alone."
+            raise DataError(
+                f"{folder.name} has a module {kind}, which bertflow cannot run: it reads Transformer, Pooling and "
+                f"Normalize. {do}"
+            )
+    return pooling

@@ -27,9 +27,11 @@ from bertflow.registry import did_you_mean
 
 SIF_A = 1e-3
 """The a of a / (a + p(token)): Arora et al. 2017, "A simple but tough-to-beat baseline for sentence embeddings"."""
-COUNTED: Mapping[str, float] = {"sif": SIF_A, "soft-sif": 1e-2}
+COUNTED: Mapping[str, float] = {"sif": SIF_A, "soft-sif": 1e-2, "faint-sif": 1e-1}
 """Token reductions that weigh a token by its frequency, and their a. ``soft-sif`` still hears frequent words, which is
-better where the corpus is narrow, and where calibration follows (benchmarks/EXPLORED.md)."""
+better where the corpus is narrow, and where calibration follows (benchmarks/EXPLORED.md). ``faint-sif`` lowers only the
+words of a template: without a map that helped search and topic, and cost any use at most 2 points
+(benchmarks/harm.md)."""
 DENOISED = "denoised-mask"
 TEMPLATED = ("mask", DENOISED)
 """Token reductions that read the mask of a template (``bertflow.encoder.template``)."""
@@ -109,7 +111,7 @@ def _template_mask(tokens: Tensor, views: TokenViews) -> Tensor:
     return _at(tokens, (start + views.mask_at).clamp(min=0))
 
 
-TOKEN_REDUCTIONS: Mapping[str, Callable[[Tensor, TokenViews], Tensor]] = {
+TOKEN_REDUCTIONS: dict[str, Callable[[Tensor, TokenViews], Tensor]] = {
     "mean": _mean,
     "content": _content,
     **{name: partial(_counted, name) for name in COUNTED},
@@ -119,7 +121,7 @@ TOKEN_REDUCTIONS: Mapping[str, Callable[[Tensor, TokenViews], Tensor]] = {
     **dict.fromkeys(TEMPLATED, _template_mask),
 }
 """(batch, token, dim) -> (batch, dim). ``mean`` and ``max`` count special tokens, as the papers do; ``content``,
-``sif`` and ``soft-sif`` do not. ``cls`` and ``last-token`` are the first and last token, padding left out, whichever
+those of ``COUNTED`` do not. ``cls`` and ``last-token`` are the first and last token, padding left out, whichever
 side it is on; ``mask`` is the mask of the encoder's template, ``denoised-mask`` the same less what the template has
 there by itself."""
 
@@ -128,7 +130,7 @@ JOINS: Mapping[str, Callable[[list[Tensor]], Tensor]] = {
     "sum": lambda vectors: torch.stack(vectors).sum(0),
     "concat": lambda vectors: torch.cat(vectors, dim=-1),
 }
-"""One vector a layer -> one vector. Reducing comes first, so ``max(1,2)`` is the mean of two maxima."""
+"""Name -> how the vectors of layers become one. Reducing comes first, so ``max(1,2)`` is the mean of two maxima."""
 
 
 @dataclass(frozen=True)
@@ -179,11 +181,10 @@ class Pooling:
         return dim * len(self.layers) if self.join == "concat" else dim
 
 
-POOLINGS: Mapping[str, Pooling] = {
+POOLINGS: dict[str, Pooling] = {
     "mean": Pooling(),
     "content": Pooling(tokens="content"),
-    "sif": Pooling(tokens="sif"),
-    "soft-sif": Pooling(tokens="soft-sif"),
+    **{name: Pooling(tokens=name) for name in COUNTED},
     "max": Pooling(tokens="max"),
     "cls": Pooling(tokens="cls"),
     "pooler": Pooling(tokens="pooler"),
@@ -197,11 +198,10 @@ POOLINGS: Mapping[str, Pooling] = {
     "concat-last-4": Pooling(layers=(-4, -3, -2, -1), join="concat"),
 }
 
-_WRITTEN_OUT = re.compile(
-    rf"(?:(?P<join>sum|concat)(?:-(?={'|'.join(TOKEN_REDUCTIONS)})|(?=\()))?"
-    rf"(?P<tokens>{'|'.join(TOKEN_REDUCTIONS)})?"
-    r"\((?P<layers>-?\d+(?:,-?\d+)*)\)"
-)
+STATIC_POOLINGS: Mapping[str, Pooling] = {
+    name: Pooling((0,), tokens=name) for name in ("content", "mean", "sif", "max")
+}
+"""How static vectors of the tokens become one; ``mean`` and ``max`` count special tokens, the others do not."""
 
 
 def parse_pooling(spelling: str) -> Pooling:
@@ -213,7 +213,10 @@ def parse_pooling(spelling: str) -> Pooling:
     text = "".join(spelling.split())
     if text in POOLINGS:
         return POOLINGS[text]
-    match = _WRITTEN_OUT.fullmatch(text)
+    tokens = "|".join(TOKEN_REDUCTIONS)
+    match = re.fullmatch(
+        rf"(?:(?P<join>sum|concat)(?:-(?={tokens})|(?=\()))?(?P<tokens>{tokens})?\((?P<layers>-?\d+(?:,-?\d+)*)\)", text
+    )
     if match is None or not (match["join"] or match["tokens"]):
         raise UnknownNameError(
             f"Unknown pooling {spelling!r}. Known: {', '.join(POOLINGS)}; or a row of your own such as mean(1,2), "

@@ -8,7 +8,8 @@ do behind the sentence: their positions leave room for it. So the bias depends o
 
 The tokenizer puts the template around a sentence as it puts its special tokens: it is never cut, a longer sentence is.
 Its tokens are special tokens to all that follows: ``content`` and ``sif`` leave them out, as do counts. A sentence is
-tokenized by itself, as are both parts of the template; a mask written in a sentence is text.
+tokenized by itself, as are both parts of the template. A mask written in a sentence is a mask to the model, but its
+hidden state is not the one that is read.
 
 Source: Jiang et al. 2022, "PromptBERT: Improving BERT Sentence Embeddings with Prompts", arXiv:2201.04337: the template
 and "template denoising". The released code tokenizes the whole line, and puts a full stop behind sentences that end
@@ -18,7 +19,6 @@ without one, which is not done here.
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -30,16 +30,14 @@ from transformers import PreTrainedModel
 from bertflow.encoder.architecture import first_position
 from bertflow.encoder.device import sent
 from bertflow.encoder.folders import ModelFolder
+from bertflow.encoder.model import BlockStack
 from bertflow.encoder.pooling import DENOISED, TEMPLATED, Pooling, TokenViews
 from bertflow.errors import UsageError
-
-if TYPE_CHECKING:
-    from bertflow.encoder.model import BlockStack
 
 DEFAULT = 'This sentence of "{}" means [MASK] .'
 """PromptBERT's for BERT."""
 SENTENCE, MASK = "{}", "[MASK]"
-"""Where the sentence stands, and where the mask, whatever the model's tokenizer calls it."""
+"""Place of the sentence, and of the mask, whatever the model's tokenizer calls it."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +106,7 @@ class Template:
         """Tokens beside the sentence, the model's special ones included."""
         return len(self.before) + len(self.after)
 
-    def bias(self, stack: "BlockStack", layers: Sequence[int], lengths: Tensor) -> Tensor:
+    def bias(self, stack: BlockStack, layers: Sequence[int], lengths: Tensor) -> Tensor:
         """The hidden states of the mask without a sentence, with room for ``lengths`` (n,) tokens; (layer, n, dim).
 
         Raises:
@@ -124,6 +122,24 @@ class Template:
         found = torch.stack([states[layer][:, self.mask_at].float() for layer in layers])
         return found * (lengths > 0)[:, None]  # an empty sentence is the template by itself, not nothing
 
+    def views(
+        self, views: TokenViews, pooling: Pooling, stack: BlockStack, layers: Sequence[int], lengths: NDArray[np.int64]
+    ) -> TokenViews:
+        """The views of a batch, and what a pooling must know of the template.
+
+        Args:
+            views: Of the batch.
+            pooling: The pooling.
+            stack: What runs.
+            layers: Those that the pooling reads.
+            lengths: Tokens of each sentence, the template's included; (batch,).
+        """
+        if pooling.tokens != DENOISED:
+            return replace(views, mask_at=self.mask_at)
+        found = np.unique(lengths - len(self), return_inverse=True)
+        own, which = (sent(torch.from_numpy(each), views.mask.device) for each in found)
+        return replace(views, mask_at=self.mask_at, bias=self.bias(stack, layers, own)[:, which])
+
 
 def require_positions(model: PreTrainedModel) -> None:
     """Refuse a model that cannot be told positions, which ``denoised-mask`` needs; its weights are not.
@@ -136,35 +152,3 @@ def require_positions(model: PreTrainedModel) -> None:
             f"The pooling {DENOISED} needs a model that can be told positions, and one of type "
             f"{model.config.model_type} cannot. Use mask."
         )
-
-
-def told(
-    template: Template | None,
-    views: TokenViews,
-    pooling: Pooling,
-    stack: "BlockStack",
-    layers: Sequence[int],
-    lengths: NDArray[np.int64],
-) -> TokenViews:
-    """The views of a batch, and what a pooling must know of its template.
-
-    Args:
-        template: That of the encoder.
-        views: Of the batch.
-        pooling: The pooling.
-        stack: What runs.
-        layers: Those that the pooling reads.
-        lengths: Tokens of each sentence, the template's included; (batch,).
-    """
-    if template is None or pooling.tokens not in TEMPLATED:
-        return views
-    if pooling.tokens != DENOISED:
-        return replace(views, mask_at=template.mask_at)
-    found = np.unique(lengths - len(template), return_inverse=True)
-    own, which = (sent(torch.from_numpy(each), views.mask.device) for each in found)
-    return replace(views, mask_at=template.mask_at, bias=template.bias(stack, layers, own)[:, which])
-
-
-def described(template: Template | None) -> dict[str, str]:
-    """What recipes and records say of it: nothing where there is none. A saved tokenizer does not hold it."""
-    return {"template": template.text} if template else {}

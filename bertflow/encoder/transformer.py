@@ -1,12 +1,12 @@
-"""From sentences to raw embeddings, with a frozen transformer.
+"""The encoders that read text with a model: a frozen transformer with a pooling, and its word embeddings alone.
 
-sentences -> tokens -> batches of one length -> the blocks that are needed -> pool -> x (n x dim), float32
+sentences -> tokens -> the blocks that are needed            -> pool -> x (n x dim), float32
+sentences -> tokens -> rows of the embedding matrix          -> pool -> x
 """
 
 import copyreg
 import functools
-import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,21 +18,18 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from bertflow.encoder.abstract import Role
+from bertflow.encoder.architecture import quiet_transformers
 from bertflow.encoder.batching import Batch, TokenizedText
-from bertflow.encoder.device import resolve_device, sent
-from bertflow.encoder.folders import Prompts, open_model, shown_prompts, write_facts
-from bertflow.encoder.foreign import quiet_transformers
-from bertflow.encoder.learned import Supervision, TokenCounts
-from bertflow.encoder.length import choose_length
-from bertflow.encoder.license import license_of
-from bertflow.encoder.model import BlockStack, without_captures
-from bertflow.encoder.pooling import TEMPLATED, parse_pooling
-from bertflow.encoder.template import Template, described
-from bertflow.encoder.token_encoder import AbstractTokenEncoder
+from bertflow.encoder.device import sent
+from bertflow.encoder.folders import DEFAULTS, Prompts, write_facts
+from bertflow.encoder.locating import open_model
+from bertflow.encoder.model import BlockStack, without_captures, word_embeddings
+from bertflow.encoder.pooling import STATIC_POOLINGS, TEMPLATED, TOKEN_REDUCTIONS, parse_pooling
+from bertflow.encoder.reading import AbstractTokenEncoder
+from bertflow.encoder.seen_text import Supervision, TokenCounts
+from bertflow.encoder.spec import EncoderSpec
 from bertflow.errors import UsageError
-from bertflow.onednn import prepacked
-
-logger = logging.getLogger("bertflow")
+from bertflow.registry import lookup, own_modules
 
 
 class TransformerEncoder(AbstractTokenEncoder):
@@ -86,37 +83,11 @@ class TransformerEncoder(AbstractTokenEncoder):
         chunks: str | None = None,
         template: str | None = None,
     ) -> None:
-        self._folder = folder = open_model(model, revision)
-        saved = folder.saved
-        self._pooling = parse_pooling(folder.own_pooling() if pooling is None else pooling)
-        self._template = Template.around(folder, self._pooling, template)
-        self._dtype: str = saved["dtype"] if dtype is None else dtype
-        self._prompts = folder.prompts(prompt)
-        if prompt is None and folder.modules and any(self._prompts.values()):
-            logger.info("%s has prompts, which are used: %s.", folder.name, shown_prompts(self._prompts))
-        self.device = resolve_device(device)
-        self._stack = BlockStack.load(folder, [self._pooling], self._dtype, self.device)
-        self._max_length = choose_length(folder, self._stack.model, max_length)
-        if spelling := saved.get("chunks", "") if chunks is None else chunks:
-            fitted = self.fitted_chunks(spelling)
-            self._chunks = replace(fitted, pool=fitted.pool or "mean")
-        self._read_learned()
+        super().__init__(EncoderSpec.of(model, pooling, max_length, device, dtype, revision, prompt, chunks, template))
+        self._read_seen()
         self._may_change = self._lent = False
         if token_counts is not None:
-            self._counts = TokenCounts.given(token_counts, self._folder.tokenizer)
-        self.dim = self._pooling.width(self._stack.dim)
-        self.recipe: dict[str, Any] = {
-            "model": str(model),
-            "pooling": str(self._pooling),
-            "max_length": self._max_length,
-            "device": device,
-            "dtype": self._dtype,
-            "revision": revision,
-            "prompt": prompt if prompt is None or isinstance(prompt, str) else dict(prompt),
-        }
-        if spelling or "chunks" in saved:
-            self.recipe["chunks"] = str(self._chunks or "")
-        self.recipe |= described(self._template)
+            self.counts = TokenCounts.given(token_counts, self.spec.folder.tokenizer)
 
     def with_pooling(self, pooling: str) -> "TransformerEncoder":
         """The encoder with another pooling, as it is opened from its folder: with no counts but those that lie there.
@@ -124,23 +95,23 @@ class TransformerEncoder(AbstractTokenEncoder):
         Where the same layers are read, nothing is loaded again: both have the same weights, until ``model`` is asked
         for.
         """
-        row, blocks = parse_pooling(pooling), self._folder.blocks
-        alike = {*row.resolve(blocks)} == {*self._pooling.resolve(blocks)}
-        alike = alike and "pooler" not in (row.tokens, self._pooling.tokens)
-        if not alike or self._may_change or self._template or row.tokens in TEMPLATED:
+        row, folder = parse_pooling(pooling), self.spec.folder
+        alike = {*row.resolve(folder.blocks)} == {*self.spec.layers}
+        alike = alike and "pooler" not in (row.tokens, self.pooling.tokens)
+        if not alike or self._may_change or self.spec.template or row.tokens in TEMPLATED:
             return TransformerEncoder(**{**self.recipe, "pooling": pooling})
         self._lent = True
         other = object.__new__(TransformerEncoder)
         vars(other).update(vars(self))
-        other._folder = self._folder.again()
-        other._pooling, other.dim = row, row.width(self._stack.dim)
-        other.recipe = {**self.recipe, "pooling": str(row)}
-        other._read_learned()
+        AbstractTokenEncoder.__init__(other, replace(self.spec, pooling=row))
+        other._stacks = self._stacks
+        other._read_seen()
         return other
 
-    def _read_learned(self) -> None:
-        self._counts = TokenCounts.read(self._folder) if self._folder.record else None
-        self.supervision = Supervision.read(self._folder.path, self._folder.record)
+    def _read_seen(self) -> None:
+        folder = self.spec.folder
+        self.counts = TokenCounts.read(folder) if folder.record else None
+        self.supervision = Supervision.read(folder.path, folder.record)
 
     def encode_poolings(
         self, sentences: Sequence[str], poolings: Sequence[str], progress: bool | None = None, role: Role = "document"
@@ -154,9 +125,8 @@ class TransformerEncoder(AbstractTokenEncoder):
             role: What the sentences are.
         """
         rows = [parse_pooling(spelling) for spelling in poolings]
-        return dict(zip(poolings, self._pooled(sentences, rows, role, progress, None), strict=True))
+        return dict(zip(poolings, self._by_poolings(sentences, rows, role, progress, None), strict=True))
 
-    @torch.no_grad()
     def embed(self, sentences: Sequence[str], dropout: bool = False) -> Tensor:
         """The sentences of one step, as a tensor on the device: for training with the encoder in the loop.
 
@@ -169,20 +139,17 @@ class TransformerEncoder(AbstractTokenEncoder):
         Returns:
             (n, dim), float32, without gradients.
         """
-        if self._chunks:
+        if self.spec.chunks:
             raise UsageError("embed reads whole sentences. Use encode, or open the encoder with chunks=''.")
         x = torch.empty(len(sentences), self.dim, device=self.device)
         if not len(sentences):
             return x
-        self._stack.model.train(dropout)
+        self.stack.model.train(dropout)
         try:
-            text = self._tokenize(sentences)
-            run = self.budget.run(text, self._folder.pad_id, lambda batch: self.embed_batch(batch.to(self.device)))
-            with prepacked(len(text.ids)):
-                for batch, made in run:
-                    x[sent(torch.from_numpy(batch.rows), x.device)] = made
+            for rows, made in self.run([self._tokenize(sentences)], self.embed_batch, len(sentences)):
+                x[sent(torch.from_numpy(rows), x.device)] = made
         finally:
-            self._stack.model.eval()
+            self.stack.model.eval()
         return x
 
     @property
@@ -192,50 +159,85 @@ class TransformerEncoder(AbstractTokenEncoder):
         It can be pickled until inner layers are read again.
         """
         if self._lent:  # encoders of other poolings have the same weights, which should stay as they are
-            self._stack = BlockStack.load(self._folder, [self._pooling], self._dtype, self.device)
-            self._lent = False
+            self._stacks, self._lent = [], False
         self._may_change = True
-        return without_captures(self._stack.model)
+        return without_captures(self.stack.model)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles hold the recipe, not the weights, which are read again; unless they may have changed."""
         if self._may_change:
-            without_captures(self._stack.model)
+            without_captures(self.stack.model)
             return copyreg.__newobj__, (type(self),), self.__dict__  # type: ignore[attr-defined]
-        kept = {name: self.__dict__[name] for name in ("_counts", "supervision")}
+        kept = {name: self.__dict__[name] for name in ("counts", "supervision")}
         given = Path(self.recipe["model"]).expanduser()
         place = {"model": str(given.resolve())} if given.is_dir() else {}
         return functools.partial(type(self), **{**self.recipe, **place}), (), kept
 
     def padded(self, text: TokenizedText, rows: NDArray[np.int64]) -> Batch:
         """Some tokenized sentences as one batch, on the CPU."""
-        return text.batch(rows, self._folder.pad_id)
+        return text.batch(rows, self.spec.folder.pad_id)
 
     def embed_batch(self, batch: Batch) -> Tensor:
         """One batch (n, dim), float32, with gradients where torch keeps them; the model is run in the mode it is in."""
-        return self._run(self._stack, batch, [self._pooling])[0]
+        return self._pooled(self.stack, [self.pooling], batch)[0]
 
     def _facts(self) -> dict[str, Any]:
-        facts = {
-            "encoder": self._folder.name,
-            "weights": self._folder.weights_hash,
-            "blocks": self._folder.blocks,
-            "pooling": str(self._pooling),
-            "layers": list(self._pooling.resolve(self._folder.blocks)),
-            "max_length": self._max_length,
-            "dtype": self._dtype,
-            "prompt": self._prompts["document"],
-        }
-        if self._prompts["query"] != self._prompts["document"]:
-            facts["query_prompt"] = self._prompts["query"]
-        return facts | ({"chunks": str(self._chunks)} if self._chunks else {}) | described(self._template)
+        return self.spec.facts
 
     def write(self, folder: Path) -> None:
         """Write the blocks in use, the tokenizer, and what describes them: all that makes equal embeddings."""
+        own = self.spec.folder
         with quiet_transformers():
-            self._stack.model.save_pretrained(folder)
-            (replace(self._folder) if self._template else self._folder).tokenizer.save_pretrained(folder)
-        for learned in (self._counts, self.supervision):
-            if learned is not None:
-                learned.write(folder)
-        write_facts(folder, self.describe() | ({"license": said} if (said := license_of(self._folder)) else {}))
+            self.stack.model.save_pretrained(folder)
+            (replace(own) if self.spec.template else own).tokenizer.save_pretrained(folder)
+        for seen in (self.counts, self.supervision):
+            if seen is not None:
+                seen.write(folder)
+        said, imports = own.license, own_modules(TOKEN_REDUCTIONS.get(self.pooling.tokens, ""))
+        beside = {"license": said, "imports": imports}
+        write_facts(folder, self.describe() | {key: value for key, value in beside.items() if value})
+
+
+class StaticEncoder(AbstractTokenEncoder):
+    """The word embeddings of a transformer, averaged: the same word has the same vector in every sentence.
+
+    No position, no segment, no LayerNorm and no block is used. What ``mean(0)`` pools is something else: the output of
+    the embedding layer, which adds position and segment vectors and normalizes.
+
+    Args:
+        model: A hub id or a folder.
+        pooling: A row of ``STATIC_POOLINGS``.
+        max_length: Longest sentence, in tokens, special ones included; by default the folder's own, else 128.
+        revision: Branch, tag or commit, for a hub id.
+
+    Attributes:
+        dim: Width of a word embedding.
+
+    Raises:
+        UnknownNameError: For an unknown pooling.
+        DataError: For a folder that is missing, incomplete or damaged.
+    """
+
+    def __init__(
+        self, model: str | Path, pooling: str = "content", max_length: int | None = None, revision: str | None = None
+    ) -> None:
+        row, folder = lookup("pooling of static vectors", STATIC_POOLINGS, pooling), open_model(model, revision)
+        length = max_length or folder.saved["max_length"] or DEFAULTS["max_length"]
+        asked = {"model": str(model), "device": "cpu", "revision": revision, "prompt": None}
+        super().__init__(EncoderSpec(asked, folder, row, length, torch.device("cpu"), folder.prompts("")))
+        self.recipe = {"model": str(model), **self._said(), "revision": revision}
+
+    @property
+    def width(self) -> int:
+        """Width of a word embedding."""
+        return int(word_embeddings(self.spec.folder.shape).shape[1])
+
+    def layers(self, stack: BlockStack, batch: Batch, wanted: Iterable[int]) -> dict[int, Tensor]:
+        """The word embeddings of a batch, (batch, token, dim), as layer 0."""
+        return {0: word_embeddings(stack.model)[batch.ids]}
+
+    def _said(self) -> dict[str, Any]:
+        return {"pooling": f"static-{self.pooling.tokens}", "max_length": self.spec.max_length}
+
+    def _facts(self) -> dict[str, Any]:
+        return {"encoder": self.spec.folder.name, "weights": self.spec.folder.weights_hash, **self._said()}

@@ -18,12 +18,9 @@ from torch import Tensor
 
 from bertflow.data.corpus import chunks
 from bertflow.encoder.batching import CHUNK, Batch, tokenize
-from bertflow.encoder.model import BlockStack
 from bertflow.encoder.pooling import COUNTED, TEMPLATED, Pooling, TokenViews, parse_pooling, pool
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
-from bertflow.onednn import prepacked
-from bertflow.progress import bar
 
 
 def of_words(spelling: str) -> Pooling:
@@ -83,7 +80,8 @@ def word_places(encoder: TransformerEncoder, sentences: Sequence[Sequence[str]])
     Raises:
         UsageError: If the tokenizer cannot say where its pieces stand.
     """
-    tokenizer, prompt, max_length = encoder._folder.tokenizer, encoder._prompts["document"], encoder._max_length
+    spec, prompt = encoder.spec, encoder.spec.prompts["document"]
+    tokenizer, max_length = spec.folder.tokenizer, spec.max_length
     if not tokenizer.is_fast:
         raise UsageError(
             f"The tokenizer {type(tokenizer).__name__} cannot say where in a text its pieces stand. "
@@ -115,7 +113,6 @@ def word_places(encoder: TransformerEncoder, sentences: Sequence[Sequence[str]])
     )
 
 
-@torch.no_grad()
 def encode_words(
     encoder: TransformerEncoder,
     sentences: Sequence[Sequence[str]],
@@ -137,31 +134,24 @@ def encode_words(
         DataError: If a vector is not finite.
         UsageError: For a pooling that a word has no use for, or a tokenizer that cannot say where pieces stand.
     """
-    rows = [of_words(spelling) for spelling in poolings]
-    folder, stack, device = encoder._folder, encoder._stack, encoder.device
-    if folder.needed(rows)[0] > stack.depth:
-        stack = BlockStack.load(folder, rows, encoder._dtype, device)
-    places, prompt = word_places(encoder, sentences), encoder._prompts["document"]
-    text = tokenize([prompt + " ".join(words) for words in sentences], folder.tokenizer, encoder._max_length)
-    layers = [row.resolve(folder.blocks) for row in rows]
-    found = {
-        name: np.empty((len(places.first), row.width(stack.dim)), np.float32)
-        for name, row in zip(poolings, rows, strict=True)
-    }
+    rows, spec = [of_words(spelling) for spelling in poolings], encoder.spec
+    stack, places = encoder.reaching(rows), word_places(encoder, sentences)
+    layers = [row.resolve(spec.folder.blocks) for row in rows]
+    found = [np.empty((len(places.first), row.width(encoder.width)), np.float32) for row in rows]
 
     def pooled(batch: Batch) -> None:
-        there, wanted = batch.to(device), sorted({layer for row in layers for layer in row})
-        states = stack.read(there.ids, there.mask, wanted, there.tokens)
+        states = encoder.layers(stack, batch, sorted({layer for row in layers for layer in row}))
         for numbers, pieces, mask in places.of_batch(batch):
-            views = TokenViews(mask.to(device), mask.to(device))
-            words = {layer: state.flatten(0, 1)[pieces.to(device)] for layer, state in states.items()}
-            for x, row, read in zip(found.values(), rows, layers, strict=True):
+            views = TokenViews(mask.to(encoder.device), mask.to(encoder.device))
+            words = {layer: state.flatten(0, 1)[pieces.to(encoder.device)] for layer, state in states.items()}
+            for x, row, read in zip(found, rows, layers, strict=True):
                 x[numbers] = pool([words[layer] for layer in read], views, row).cpu().numpy()
 
-    with bar(len(sentences), "encoding", progress) as advance, prepacked(len(text.ids)):
-        for batch, _ in encoder.budget.run(text, folder.pad_id, pooled):
-            advance(len(batch.rows))
-    for name, x in found.items():
+    text = [spec.prompts["document"] + " ".join(words) for words in sentences]
+    tokens = tokenize(text, spec.folder.tokenizer, spec.max_length)
+    for _ in encoder.run([tokens], pooled, len(sentences), progress):
+        pass
+    for name, x in zip(poolings, found, strict=True):
         if not np.isfinite(x).all():
             raise DataError(f"Vectors of words must be finite, but some are not (pooling {name}). Use float32.")
-    return found
+    return dict(zip(poolings, found, strict=True))

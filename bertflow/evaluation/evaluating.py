@@ -1,34 +1,35 @@
-"""Systems are scored on pairs of any kind, and become a report."""
+"""Systems are scored on pairs of any kind, and become a report; ``evaluate`` opens them and fits baselines first."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from typing_extensions import TypedDict, Unpack
 
-from bertflow.data.pairs import Pairs
-from bertflow.data.sts import expand_tasks, load_sts
+from bertflow.calibration.spelling import RAW, parse_systems
+from bertflow.data.corpus import load_sentences
+from bertflow.data.pairs import Pairs, load_pairs, unique_sentences
+from bertflow.data.sts import StsSource, load_sts
 from bertflow.data.sts_tasks import suites_of
+from bertflow.data.tables import table_name, table_suffix
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.errors import DataError, UsageError
-from bertflow.evaluation.candidate_lists import candidate_figures
-from bertflow.evaluation.figures import (
-    Float64,
-    ScoredTask,
-    Sides,
-    binary_figures,
-    retrieval_figures,
-    suite_figures,
-    task_figures,
-)
-from bertflow.evaluation.report import Report
-from bertflow.evaluation.rows import SystemFacts, make_rows, refuse_label_leaks
-from bertflow.evaluation.seeds import SeveralSeeds
-from bertflow.evaluation.significance import Figure, differences, enough
-from bertflow.evaluation.systems import encode_sets
+from bertflow.encoder.options import EncoderOptions
+from bertflow.errors import MOST_RESAMPLES, DataError, UsageError, require_between, require_seed
+from bertflow.evaluation.aggregation import AGGREGATIONS, ScoredTask, suite_figures, task_figures
+from bertflow.evaluation.names import Model, distinct_names, split_name
+from bertflow.evaluation.report import Report, parse_thresholds, shortfalls
+from bertflow.evaluation.score_table import SystemFacts, make_rows, refuse_label_leaks
+from bertflow.evaluation.seeds import SeveralSeeds, the_flow
+from bertflow.evaluation.sides import encode_sets
+from bertflow.evaluation.significance import Figure, Float64, differences, enough
+from bertflow.evaluation.systems import SharedPass, build_systems, open_system, require_fitted_on
+from bertflow.evaluation.ungraded import UNGRADED, Sides
+from bertflow.files import require_files
+from bertflow.opening import takes_options
 from bertflow.progress import working
+from bertflow.registry import lookup
 from bertflow.similarity import SIMILARITIES
 
 
@@ -80,8 +81,11 @@ def evaluate_sts(
         DataError: For data that is missing or damaged, a system trained on the labels, embeddings that are not finite,
             or similarities without variance.
     """
-    # Loaded one by one, after the systems were looked at.
-    return score_sets(systems, (load_sts(task, data_dir) for task in expand_tasks(tasks, data_dir)), **options)
+
+    def sets() -> Iterator[Pairs]:  # looked for, and loaded one by one, after the systems were looked at
+        yield from StsSource(tasks, data_dir)
+
+    return score_sets(systems, sets(), **options)
 
 
 def evaluate_retrieval(systems: Mapping[str, SentenceEncoder], pairs: Pairs, **options: Unpack[ScoreOptions]) -> Report:
@@ -90,7 +94,7 @@ def evaluate_retrieval(systems: Mapping[str, SentenceEncoder], pairs: Pairs, **o
     Args:
         systems: Encoders, raw or calibrated, by the name they have in the report.
         pairs: Queries, each with its one right text; of the kind ``candidates`` queries with texts of their own, whose
-            target is 1 or 0 (``bertflow.evaluation.candidate_lists``).
+            target is 1 or 0 (``bertflow.evaluation.ungraded``).
         options: ``ScoreOptions``; resamples are drawn among the queries.
 
     Raises:
@@ -140,8 +144,8 @@ def score_sets(
     tasks: list[ScoredTask] = []
     figures: list[Figure] = []
     for pairs, sides in zip(sets, encode_sets(systems, sets, similarity, progress), strict=True):
-        if pairs.kind in FIGURES:
-            figures += FIGURES[pairs.kind](pairs, sides, similarity, resamples, seed)
+        if pairs.kind in UNGRADED:
+            figures += UNGRADED[pairs.kind](pairs, sides, similarity, resamples, seed)
         else:
             tasks.append(_scored(pairs, sides, similarity, scorers))
             figures += task_figures(tasks[-1], resamples, seed)
@@ -150,28 +154,14 @@ def score_sets(
     for suite, members in suites.items():
         figures += suite_figures(suite, [task for task in tasks if task.pairs.task in members], resamples, seed)
         parts[suite] = [pairs for pairs in sets if pairs.task in members]
-    described = list(facts)
+    mean = seeds.facts(facts) if seeds else None
     if seeds:
         figures = [seeds.with_mean(figure, [one.name for one in facts], seed) for figure in figures]
-        described.append(seeds.facts(facts))
-    return Report(
-        rows=tuple(make_rows(described, figures, parts)),
-        differences=tuple(differences([one.name for one in described], figures, suites)),
-        systems=tuple(facts),
-        resamples=resamples,
-        seed=seed,
-        metric=figures[0].metric,
-        tasks=tuple(tasks),
-        seeds=seeds,
-    )
-
-
-FIGURES: Mapping[str, Callable[[Pairs, Sides, str, int, int], list[Figure]]] = {
-    "retrieval": retrieval_figures,
-    "candidates": candidate_figures,
-    "binary": binary_figures,
-}
-"""What is measured on a kind of pairs that are not graded."""
+    described = [*facts, mean] if mean else facts
+    rows, names = make_rows(described, figures, parts), [one.name for one in described]
+    found = tuple(rows), tuple(differences(names, figures, suites)), tuple(facts)
+    of_seeds = seeds.systems if seeds else ()
+    return Report(*found, resamples, seed, figures[0].metric, tuple(tasks), mean=mean, seeds=of_seeds)
 
 
 def _scored(pairs: Pairs, sides: Sides, similarity: str, scorers: Mapping[str, PairScorer]) -> ScoredTask:
@@ -185,3 +175,111 @@ def _scored(pairs: Pairs, sides: Sides, similarity: str, scorers: Mapping[str, P
                 "so there is no correlation. Its embeddings have collapsed: fit again."
             )
     return ScoredTask(pairs, similarity, np.stack(list(similarities.values())))
+
+
+Refit: TypeAlias = Callable[
+    [Sequence[SharedPass], Sequence[Model], list[str] | None, bool | None],
+    tuple[list[SharedPass], SeveralSeeds, list[str]],
+]
+"""Function that fits the one flow among systems again, on a text or its own: see ``bertflow.evaluation.refitting``."""
+
+
+class Addition:
+    """What a report may have besides the scores of what was named."""
+
+    def scorers(
+        self, systems: Mapping[str, SentenceEncoder], sets: Sequence[Pairs], progress: bool | None
+    ) -> Mapping[str, PairScorer]:
+        """More systems on the STS tasks, by their names in tables."""
+        return {}
+
+    def add_to(self, report: Report, systems: Mapping[str, SentenceEncoder], progress: bool | None) -> Report:
+        """The report with what this adds (``Report.add``)."""
+        return report
+
+
+def evaluate_models(
+    models: "Sequence[Model] | Model",
+    tasks: Sequence[str],
+    data_dir: str | Path,
+    tables: Mapping[str, Pairs | str | Path | None],
+    compare: str,
+    fit_on: Sequence[str] | str | Path | None,
+    refit: Refit | None,
+    aggregation: str,
+    fail_below: str,
+    studies: Callable[[], Iterable[Addition]],
+    scoring: ScoreOptions,
+    opening: EncoderOptions,
+) -> Report:
+    """See ``bertflow.evaluate``.
+
+    Args:
+        models: What to score.
+        tasks: STS tasks, checked.
+        data_dir: Folder of the STS data, or ``hub``.
+        tables: By kind of pairs, the tables to score as well.
+        compare: Baselines.
+        fit_on: What they are fitted on.
+        refit: Fits the one flow again with other seeds; None where one seed is enough.
+        aggregation: Aggregation of the printed table.
+        fail_below: Thresholds.
+        studies: Reads what the report has besides.
+        scoring: How systems are scored.
+        opening: How raw encoders are opened.
+    """
+    similarity, progress = scoring.get("similarity", "cosine"), scoring.get("progress")
+    given = {kind: table for kind, table in tables.items() if table is not None}
+    scored = [table_name(one) if isinstance(one, str | Path) else one.task for one in given.values()]
+    scored += [table_name(one) if table_suffix(one) else one for one in tasks]
+    thresholds = parse_thresholds(fail_below, [*scored, *suites_of(scored)])
+    baselines = parse_systems(compare)
+    lookup("similarity", SIMILARITIES, similarity)
+    lookup("aggregation", AGGREGATIONS, aggregation)
+    if fit_on is not None and not baselines:
+        raise UsageError("fit_on is for the baselines, but none were asked for. Add compare, as center,whitening.")
+    require_between(0, MOST_RESAMPLES, resamples=scoring.get("resamples"))
+    require_seed(scoring.get("seed"))
+    require_files(*given.values(), None if fit_on == "eval" else fit_on)
+    listed = [models] if isinstance(models, str) or not isinstance(models, Sequence) else models
+    split = [split_name(model) for model in listed]
+    named = [model for _, model in split]
+    options = [name for name, value in opening.items() if value is not None and name != "device"]
+    if options and not any(takes_options(model, opening.get("revision")) for model in named):
+        raise UsageError(
+            f"{options[0]} is for an encoder as it comes, but what was given is calibrated and keeps what it "
+            "was fitted with, or word vectors, which have none. Leave it out."
+        )
+    labels = distinct_names(split)
+    opened = [open_system(model, name, **opening) for name, model in zip(labels, named, strict=True)]
+    calibrators = [one.calibrator for one in opened]
+    if refit:
+        the_flow([*zip(labels, calibrators, strict=True)])
+    elif fit_on is None:
+        for one in baselines:
+            require_fitted_on(one, any(fitted is not None for fitted in calibrators))
+    # Everything is read before anything is computed.
+    others = [load_pairs(one, kind) for kind, one in given.items()]
+    sets = [load_sts(task, data_dir) for task in tasks]
+    added = list(studies())
+    text, several = _text(fit_on, [*sets, *others]), None
+    if refit:
+        opened, several, text = refit(opened, named, text, progress)
+    systems = build_systems(opened, baselines, text, progress, refits=fit_on is None)
+    scorers = {name: one for study in added for name, one in study.scorers(systems, sets, progress).items()}
+    report = score_sets(systems, [*sets, *others], **scoring, scorers=scorers, seeds=several)
+    report = replace(report, aggregation=aggregation)
+    report = several.add_to(report) if several else report
+    for study in added:
+        report = study.add_to(report, systems, progress)
+    required = {one.name for one in opened if one.calibrator} or {name for name in systems if name.startswith(RAW)}
+    return replace(report, below=shortfalls(report, thresholds, sorted(required)))
+
+
+def _text(fit_on: Sequence[str] | str | Path | None, scored: Sequence[Pairs]) -> list[str] | None:
+    """The text that baselines are fitted on; the sentences of the lexical table change no other score."""
+    if fit_on is None:
+        return None
+    if fit_on == "eval":
+        return unique_sentences(scored)
+    return load_sentences(fit_on) if isinstance(fit_on, str | Path) else list(dict.fromkeys(fit_on))

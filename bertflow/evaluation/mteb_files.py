@@ -15,10 +15,10 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from bertflow.data.hub import parse_hub_split
 from bertflow.data.sts_tasks import STS12_16, TASKS
-from bertflow.evaluation.figures import ScoredTask
-from bertflow.evaluation.rows import Row, SystemFacts
+from bertflow.data.tables import parse_hub_split
+from bertflow.evaluation.aggregation import ScoredTask
+from bertflow.evaluation.score_table import Row, SystemFacts
 from bertflow.files import to_json
 from bertflow.tables import to_csv
 from bertflow.text_keys import digest
@@ -29,13 +29,15 @@ DECIMALS = 6
 NOT_IN_NAMES = re.compile(r"[^\w.+()-]+")
 """Parts of a system's name that are spelled otherwise in a path."""
 PREDICTED_DECIMALS = 8
-"""Of a similarity: finer than the float32 it was made from."""
+"""Decimals of a similarity: finer than the float32 it was made from."""
 MAIN_SCORE = "cosine_spearman"
 UNKNOWN = (
     *("release_date", "languages", "n_parameters", "memory_usage_mb", "license", "open_weights"),
     *("public_training_code", "public_training_data"),
 )
 """Fields of mteb's ``ModelMeta`` that bertflow does not know."""
+UNMEASURED = {"evaluation_time": None, "kg_co2_emissions": None}
+"""Fields of mteb's results that bertflow does not measure."""
 
 
 MTEB_TASKS: Mapping[str, tuple[str, str]] = {
@@ -90,19 +92,11 @@ def model_meta(facts: SystemFacts, name: str, dim: int | None, trained_on: set[s
         dim: Width of its embeddings, where that is known.
         trained_on: As ``training_datasets`` gives it.
     """
-    description = facts.description
-    return {
-        **dict.fromkeys(UNKNOWN),
-        "name": name,
-        "revision": revision_of(facts),
-        "max_tokens": description.get("max_length"),
-        "embed_dim": dim,
-        "framework": ["PyTorch"],
-        "similarity_fn_name": "cosine",
-        "use_instructions": bool(description.get("prompt")),
-        "training_datasets": trained_on,
-        "modalities": ["text"],
-    }
+    known, length = facts.description, facts.description.get("max_length")
+    own = {"name": name, "revision": revision_of(facts), "max_tokens": length, "embed_dim": dim}
+    fixed = {"framework": ["PyTorch"], "similarity_fn_name": "cosine", "modalities": ["text"]}
+    said = {"use_instructions": bool(known.get("prompt")), "training_datasets": trained_on}
+    return {**dict.fromkeys(UNKNOWN), **own, **fixed, **said}
 
 
 def mteb_files(systems: Sequence[SystemFacts], rows: Sequence[Row]) -> dict[str, str]:
@@ -135,29 +129,21 @@ def _results(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
             continue
         hub = TASKS[task].hub if own[0].source.startswith("hub:") else None
         pinned = parse_hub_split(hub)["revision"] if hub else None
+        revision = pinned or f"local-{own[0].text_form}"
         record: dict[str, Any] = {
-            "dataset_revision": pinned or f"local-{own[0].text_form}",
+            "dataset_revision": revision,
             "task_name": name,
             "mteb_version": LAYOUT_VERSION,
             "scores": {},
-            "evaluation_time": None,
-            "kg_co2_emissions": None,
         }
-        results.setdefault(name, record)["scores"][split] = [_scores(own)]
+        results.setdefault(name, {**record, **UNMEASURED})["scores"][split] = [_scores(own)]
     return results
 
 
 def _scores(rows: Sequence[Row]) -> dict[str, Any]:
     found = {row.metric: round(row.value, DECIMALS) for row in rows}
-    return {
-        **found,
-        "spearman": found["cosine_spearman"],
-        "pearson": found["cosine_pearson"],
-        "main_score": found[MAIN_SCORE],
-        "hf_subset": "default",
-        "languages": ["eng-Latn"],
-        "mteb_version": LAYOUT_VERSION,
-    }
+    main = {"spearman": found["cosine_spearman"], "pearson": found["cosine_pearson"], "main_score": found[MAIN_SCORE]}
+    return {**found, **main, "hf_subset": "default", "languages": ["eng-Latn"], "mteb_version": LAYOUT_VERSION}
 
 
 def predictions_csv(systems: Sequence[SystemFacts], tasks: Sequence[ScoredTask]) -> str:

@@ -1,64 +1,56 @@
-"""Many poolings of one encoder, from one pass over the text, and how they score.
+"""Many poolings of one encoder, from one pass over the text, and what each is worth.
 
     layers 0 ... last  x  token reductions       one layer each
     last-2-avg ... concat-last-4, mean of all    several layers
     weighted mean of all                         every layer scaled to the same root mean square norm
 
-each raw, whitened, and whitened to 64 directions. The rows that the authors of BERT tried (last, second to last, sum
-and concatenation of the last four, weighted sum of all) are among them; their weights were learned from labels. Under
-the cosine a sum over layers is their mean, so the sum of all has no row of its own.
+each scored raw, whitened, and whitened to 64 directions; or probed (``bertflow.studies.probing``). The rows that the
+authors of BERT tried (last, second to last, sum and concatenation of the last four, weighted sum of all) are among
+them; their weights were learned from labels. Under the cosine a sum over layers is their mean, so the sum of all has no
+row of its own.
 """
 
 import tempfile
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from typing_extensions import Unpack
 
 from bertflow.affine import NULL_SHARE, whitening_map
 from bertflow.data.pairs import Pairs, unique_sentences
+from bertflow.data.sts_tasks import task_title
 from bertflow.encoder.abstract import Float32
 from bertflow.encoder.pooling import COUNTED, POOLINGS, TEMPLATED, TOKEN_REDUCTIONS, Pooling, parse_pooling
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.errors import NullDirectionWarning, UsageError
-from bertflow.evaluation.figures import ScoredTask, task_figures
-from bertflow.evaluation.significance import Figure
-from bertflow.evaluation.sweeping import (
-    AVERAGE,
-    CALIBRATORS,
-    METRIC,
-    RAW,
-    REDUCED,
-    WEIGHTED,
-    Candidate,
-    Sweep,
-    SweepRow,
-)
-from bertflow.evaluation.systems import checked_sides, row_numbers
+from bertflow.errors import UsageError, without_null_warnings
+from bertflow.evaluation.aggregation import ScoredTask, task_figures
+from bertflow.evaluation.score_table import setting
+from bertflow.evaluation.sides import checked_sides, row_numbers
+from bertflow.evaluation.sweeping import Candidate, Sweep, SweepRow
 from bertflow.moments import Moments
-from bertflow.opening import LoadOptions, load
 from bertflow.progress import bar
 from bertflow.registry import lookup
 from bertflow.similarity import SIMILARITIES
+from bertflow.tables import number
 from bertflow.text_keys import hash_texts, seen_share
 
 ALL_BLOCKS = "sif"
 """A pooling that reads the last layer, so that the encoder is loaded once, with all blocks."""
 CHUNK_BYTES = 2**28
 """Float32 that are held in memory before they are written."""
-
-
-def open_transformer(model: str | Path, **options: Unpack[LoadOptions]) -> TransformerEncoder:
-    """Open an encoder whose layers can be read, as ``require_transformer`` has made sure."""
-    encoder = load(model, **options)
-    assert isinstance(encoder, TransformerEncoder), "nothing else was let in"
-    return encoder
+REDUCED = 64
+RAW = "raw"
+CALIBRATORS = (RAW, "whitening", f"whitening({REDUCED})")
+"""What every candidate is scored after."""
+WEIGHTED = "weighted mean of all"
+METRIC = "cosine_spearman"
+AVERAGE = "average"
+"""Name in place of a task where a value is the mean over all of them."""
 
 
 def candidates(
@@ -93,7 +85,7 @@ def candidates(
 
 
 def readable(poolings: Sequence[str], blocks: int) -> list[str]:
-    """Those poolings whose layers an encoder of so many blocks has."""
+    """Poolings whose layers an encoder of so many blocks has."""
     found = []
     for pooling in poolings:
         with suppress(UsageError):
@@ -151,6 +143,23 @@ def embed_poolings(
             yield Candidate(WEIGHTED, "mean", tuple(range(blocks + 1)), total.shape[1]), total
 
 
+def try_poolings(
+    encoder: TransformerEncoder,
+    texts: Sequence[Any],
+    poolings: Sequence[str],
+    measure: Callable[[Candidate, Float32], Iterable[SweepRow]],
+    progress: bool | None = None,
+    encode: Callable[..., Mapping[str, Float32]] | None = None,
+    each: float = 1,
+) -> tuple[list[SweepRow], int]:
+    """What is found for each pooling, and the bytes of scratch files; the arguments are those of ``embed_poolings``."""
+    rows, scratch = list[SweepRow](), 0
+    for candidate, x in embed_poolings(encoder, texts, poolings, progress, encode, each):
+        rows += measure(candidate, x)
+        scratch += x.nbytes if candidate.pooling != WEIGHTED else 0
+    return rows, scratch
+
+
 def recipe_of(encoder: TransformerEncoder, *others: str) -> dict[str, Any]:
     """An encoder's description without what each pooling has of its own, and without ``others``."""
     own = ("pooling", "layers", "token_counts", *others)
@@ -183,19 +192,32 @@ def sweep_poolings(
     fit_rows = np.array([row_of[sentence] for sentence in text])
     seen = seen_share(scored, hash_texts(text))
     encoder.count_tokens(text)
-    rows: list[SweepRow] = []
-    scratch = 0
-    for candidate, x in embed_poolings(encoder, sentences, poolings, progress):
-        scratch += x.nbytes if candidate.pooling != WEIGHTED else 0
+
+    def measure(candidate: Candidate, x: Float32) -> Iterator[SweepRow]:
         for calibrator, z in _calibrated(x, fit_rows):
             fitted = seen if calibrator != RAW or candidate.tokens in COUNTED else 0.0
-            facts = {**vars(candidate), "width": z.shape[1], "calibrator": calibrator, "seen": fitted}
             system = candidate.pooling if calibrator == RAW else f"{candidate.pooling} {calibrator}"
-            rows += [SweepRow(**facts, **score) for score in _scores(system, z, sets, row_of)]
-    which = f"the {len(text)} scored sentences" if fit_on is None else f"{len(text)} given sentences"
-    known = {row.pooling for row in rows}
-    constant = tuple(name for name in poolings if name not in known)
-    return Sweep(tuple(rows), recipe_of(encoder), scratch, constant, len(sentences), f"{which}, without labels", seen)
+            tried = replace(candidate, width=z.shape[1])
+            for score in _scores(system, z, sets, row_of):
+                facts = {"calibrator": calibrator, **score, "seen": fitted, "setting": setting(fitted)}
+                yield SweepRow(tried, calibrator, score["value"], (number(score["value"]),), facts)
+
+    rows, scratch = try_poolings(encoder, sentences, poolings, measure, progress)
+    known, last = {row.pooling for row in rows}, rows[-1].facts
+    constant = [name for name in poolings if name not in known]
+    which = "the {} scored" if fit_on is None else "{} given"
+    fitted_on = f"{which.format(len(text))} sentences, without labels"
+    what = f"average of {len(sets)} tasks" if last["task"] == AVERAGE else task_title(last["task"])
+    described = recipe_of(encoder)
+    how = [
+        f"Spearman of the cosine x 100; {what}, {last['aggregation']}, {last['n']} pairs; {len(sentences)} sentences, "
+        f"embedded once; {described['encoder']}.",
+        f"Whitening and the token counts of sif were fitted on {fitted_on}: {setting(seen)} "
+        f"({seen:.0%} of the scored sentences seen).",
+        *(f"{name} gives every sentence the same vector, so it has no score." for name in constant),
+    ]
+    facts = {"constant": constant, "sentences": len(sentences), "fitted_on": fitted_on}
+    return Sweep(CALIBRATORS, rows, described, facts, how, scratch)
 
 
 def _calibrated(x: Float32, fit_rows: NDArray[np.intp]) -> Iterator[tuple[str, Float32]]:
@@ -207,32 +229,23 @@ def _calibrated(x: Float32, fit_rows: NDArray[np.intp]) -> Iterator[tuple[str, F
     if np.trace(moments.covariance) <= NULL_SHARE**2 * moments.mean_square_norm:
         return
     yield RAW, x
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NullDirectionWarning)  # every row says how many directions are left
-        z = _whitened(x, moments)
+    with without_null_warnings(), torch.inference_mode():  # every row says how many directions are left
+        z = whitening_map(moments)(torch.from_numpy(x)).numpy()
     for name, dim in zip(CALIBRATORS[1:], (z.shape[1], REDUCED), strict=True):
         if dim <= z.shape[1]:
             yield name, z[:, :dim]
 
 
-def _whitened(x: Float32, moments: Moments) -> Float32:
-    with torch.inference_mode():
-        return whitening_map(moments)(torch.from_numpy(x)).numpy()
-
-
 def _scores(system: str, x: Float32, sets: Sequence[Pairs], row_of: Mapping[str, int]) -> Iterator[dict[str, Any]]:
-    """Task, aggregation, pairs and value of each task, as in every table, and of their average if there are several."""
-    figures = [_figure(system, x, pairs, row_of) for pairs in sets]
-    values = [float(figure.values[0]) for figure in figures]
-    for figure, value in zip(figures, values, strict=True):
-        yield {"task": figure.task, "aggregation": figure.aggregation, "n": figure.n, "value": value}
+    """Task, aggregation, pairs and Spearman of the cosine of each task, and of their average if there are several."""
+    values, n = [], 0
+    for pairs in sets:
+        [(_, first, second)] = checked_sides(pairs, pairs.rows(row_of), {system: x}, {})
+        task = ScoredTask(pairs, "cosine", SIMILARITIES["cosine"].paired(first, second)[None])
+        # Of all pairs together if they can be ranked so.
+        figure = next(one for one in task_figures(task, resamples=0, seed=0) if one.metric == METRIC and not one.subset)
+        values.append(float(figure.values[0]))
+        n += figure.n
+        yield {"task": figure.task, "aggregation": figure.aggregation, "n": figure.n, "value": values[-1]}
     if len(sets) > 1:
-        n = sum(figure.n for figure in figures)
         yield {"task": AVERAGE, "aggregation": "as each task", "n": n, "value": float(np.mean(values))}
-
-
-def _figure(system: str, x: Float32, pairs: Pairs, row_of: Mapping[str, int]) -> Figure:
-    """Spearman of the cosine on one task, of all pairs together if they can be ranked so."""
-    [(_, first, second)] = checked_sides(pairs, pairs.rows(row_of), {system: x}, {})
-    task = ScoredTask(pairs, "cosine", SIMILARITIES["cosine"].paired(first, second)[None])
-    return next(one for one in task_figures(task, resamples=0, seed=0) if one.metric == METRIC and not one.subset)

@@ -1,132 +1,55 @@
-"""The report: every number of an evaluation, and how each was made.
+"""The report: the numbers of an evaluation as tables, words and files.
 
-    rows         one number each, with its interval, its protocol and its system's description
-    differences  every pair of systems on every task and suite
-    tables       the same for reading, in the column order of the papers
-    words        what can be told apart, and how the numbers were made
+    tables       the scores and their intervals, in the column order of the papers
+    words        what differs by more than chance, and how the numbers were made
+    sections     what others add, of which a report knows nothing
 
 Equal input gives equal bytes: nothing here depends on the time or the machine.
 """
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar
 
 from bertflow.data.sts_tasks import SUITES
-from bertflow.evaluation.figures import AGGREGATIONS, ScoredTask
+from bertflow.errors import UsageError, require_between
+from bertflow.evaluation.aggregation import AGGREGATIONS
 from bertflow.evaluation.mteb_files import MAIN_SCORE, mteb_files, predictions_csv
-from bertflow.evaluation.rows import UNSCALED, Column, Row, SystemFacts, columns, interval, number, setting
-from bertflow.evaluation.seeds import SeveralSeeds
-from bertflow.evaluation.significance import A_TEST, LEVEL, Difference
+from bertflow.evaluation.score_table import Column, Row, ScoreTable, SystemFacts, setting
+from bertflow.evaluation.significance import A_TEST, LEVEL
 from bertflow.files import write_text
 from bertflow.results import AbstractResult
-from bertflow.tables import Section, Table
+from bertflow.tables import UNSCALED, Section, Strong, Table, interval, number
 
+SAID = {True: "significantly better than", False: "no significant difference from", None: "ahead of"}
+"""Words about the best system, by whether a difference is separable."""
 VERSIONS = ("bertflow", "torch", "transformers", "numpy", "scipy")
 
 
 @dataclass(frozen=True, repr=False)
-class Report(AbstractResult):
+class Report(ScoreTable, AbstractResult):
     """What ``evaluate`` and its parts give back.
 
     Attributes:
-        rows: All numbers.
-        differences: All pairs of systems.
-        systems: What each system says about itself.
-        resamples: How often the pairs were resampled.
-        seed: Random seed for the bootstrap.
-        metric: The metric that tables show.
-        tasks: The STS tasks with all similarities, for the predictions.
-        aggregation: Aggregation that tables show: a row of ``AGGREGATIONS``.
         beside: Sections right below the scores, whose columns they have.
         sections: Tables below all.
         data: More numbers for the JSON, by name.
         files: Texts of other files to save, by name.
         below: Thresholds that were missed, in words.
-        seeds: The flow that was fitted with several seeds, if there is one; tables show their mean in its place.
     """
 
-    rows: tuple[Row, ...]
-    differences: tuple[Difference, ...]
-    systems: tuple[SystemFacts, ...]
-    resamples: int
-    seed: int
-    metric: str
-    tasks: tuple[ScoredTask, ...] = ()
-    aggregation: str = "all"
     beside: tuple[Section, ...] = ()
     sections: tuple[Section, ...] = ()
     data: Mapping[str, Any] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     below: str = ""
-    seeds: SeveralSeeds | None = None
 
     name: ClassVar[str] = "results"
     title: ClassVar[str] = "Scores"
-
-    @cached_property
-    def columns(self) -> list[Column]:
-        """The columns of the report's tables."""
-        return columns(self.rows, self.aggregation, self.metric)
-
-    @cached_property
-    def shown(self) -> list[SystemFacts]:
-        """The systems of the tables: where one flow has several seeds, their mean is the last in place of them."""
-        if self.seeds is None:
-            return list(self.systems)
-        others = [one for one in self.systems if one.name not in self.seeds.systems]
-        return [*others, self.seeds.facts(self.systems)]
-
-    @cached_property
-    def _by_place(self) -> dict[tuple[str, ...], Row]:
-        """Rows of whole tasks by system, task, aggregation and metric."""
-        return {(row.system, row.task, row.aggregation, row.metric): row for row in self.rows if not row.subset}
-
-    def column(self, column: Column) -> list[Row]:
-        """The rows of one column, in the order of the systems."""
-        return [self._by_place[one.name, column.task, column.aggregation, column.metric] for one in self.shown]
-
-    def shown_values(self, system: str) -> list[float]:
-        """The numbers of one system in the report's columns, in [-1, 1]."""
-        return [self.value(system, column.task, column.aggregation, column.metric) for column in self.columns]
-
-    def table(self, shown: Sequence[Column] | None = None) -> Table:
-        """The values, x 100, by default in the report's columns; a forced score is marked with an exclamation mark."""
-        shown = self.columns if shown is None else shown
-        return self._table(shown, lambda row: number(row.value, row.metric) + ("!" if row.label_leak else ""))
-
-    def intervals(self) -> Table:
-        """The 95 % intervals of the same cells; a dash where nothing was resampled."""
-        return self._table(self.columns, lambda row: interval(row.ci_low, row.ci_high, row.metric))
-
-    def _table(self, shown: Sequence[Column], cell: Callable[[Row], str]) -> Table:
-        systems = zip(*(self.column(column) for column in shown), strict=True)
-        lines = tuple((rows[0].system, *map(cell, rows)) for rows in systems)
-        return Table(("system", *(column.title for column in shown)), lines)
-
-    def comparison(self) -> list[str]:
-        """The best system against each other one, on the suite or else the first column; each kind of task apart.
-
-        Where one flow has several seeds, it is their mean that is compared.
-        """
-        mean = self.seeds.name if self.seeds else None
-        lines, metrics = [], {column.task: column.metric for column in reversed(self.columns)}
-        for metric in dict.fromkeys(metrics[column.task] for column in self.columns):
-            own = [column for column in self.columns if column.metric == metric]
-            lead = next((column for column in own if column.task in SUITES), own[0])
-            rows = sorted(self.column(lead), key=lambda row: (row.system != mean, -row.value, row.system))
-            lines += [_versus(self, lead, rows[0], other) for other in rows[1:]]
-        return lines
-
-    def captions(self) -> list[str]:
-        """How the numbers of the table were made: one line for all, one for each system."""
-        used = [row for row in self.rows if any(column.shows(row) for column in self.columns)]
-        return [_protocol(self, used), *(_system_line(system, used) for system in self.shown)]
 
     def add(
         self,
@@ -136,64 +59,84 @@ class Report(AbstractResult):
         files: Mapping[str, str] | None = None,
     ) -> "Report":
         """The report with more sections, numbers and files, of which it knows nothing; see its attributes."""
-        return replace(
-            self,
-            beside=(*self.beside, *beside),
-            sections=(*self.sections, *sections),
-            data={**self.data, **(data or {})},
-            files={**self.files, **(files or {})},
-        )
+        more: dict[str, Any] = {"data": {**self.data, **(data or {})}, "files": {**self.files, **(files or {})}}
+        return replace(self, beside=(*self.beside, *beside), sections=(*self.sections, *sections), **more)
 
-    def value(self, system: str, task: str, aggregation: str = "all", metric: str | None = None) -> float:
-        """One number, in [-1, 1].
+    def comparison(self) -> list[str]:
+        """The best system against each other one, on the suite or else the first column; each kind of task apart.
 
-        Raises:
-            KeyError: If the report has no such row.
+        Where one flow has several seeds, it is their mean that is compared.
         """
-        return self._by_place[system, task, aggregation, metric or self.metric].value
+        return [self._versus(lead, best, other) for lead, best, others in self._leads() for other in others]
 
-    def values(self, metric: str) -> dict[str, float]:
-        """The number of each system, in [-1, 1], where a single task was scored."""
-        return {row.system: row.value for row in self.rows if row.metric == metric and row.aggregation == "all"}
+    def summary(self) -> Iterator[str]:
+        """A comparison in one line for each kind of task, without tasks and intervals."""
+        for lead, best, others in self._leads():
+            apart: dict[str, list[str]] = {}
+            compared = ((other, self.compared(best.system, other.system)) for other in others)
+            for other, rows in compared:
+                (one,) = (row for row in rows if row.place == lead.place)
+                gap = number(one.difference, best.metric, "+")
+                apart.setdefault(SAID[one.separable], []).append(f"{other.system} ({gap})")
+            said = "; ".join(f"{words} {', '.join(names)}" for words, names in apart.items())
+            yield f"{lead.title}: {best.system} {number(best.value, best.metric)}, {said}."
 
-    def compared(self, system: str, other: str) -> list[Difference]:
-        """The differences of two systems, on each task and suite, as seen from the first."""
-        names = {system, other}
-        return [row.seen_from(system) for row in self.differences if {row.first, row.second} == names]
+    def _leads(self) -> Iterator[tuple[Column, Row, list[Row]]]:
+        """For each kind of task, the column that counts, its best system and the others."""
+        metrics = {column.place.task: column.place.metric for column in reversed(self.columns)}
+        for metric in dict.fromkeys(metrics[column.place.task] for column in self.columns):
+            own = [column for column in self.columns if column.place.metric == metric]
+            lead = next((column for column in own if column.place.task in SUITES), own[0])
+            mean = self.mean.name if self.mean else None
+            rows = [self.by_place[one.name, lead.place] for one in self.shown]
+            best, *others = sorted(rows, key=lambda row: (row.system != mean, -row.value, row.system))
+            if others:
+                yield lead, best, others
+
+    def captions(self) -> list[str]:
+        """How the numbers of the table were made: one line for all, one for each system."""
+        places = {column.place for column in self.columns}
+        used = [row for row in self.rows if row.place in places]
+        return [self._protocol(used), *(_system_line(system, used) for system in self.shown)]
 
     def missed(self) -> str:
         """The thresholds that were missed."""
         return self.below
 
     def parts(self) -> Iterator[Table | Section | str]:
-        """Tables x 100, what can be told apart, how each number was made, and the sections."""
+        """Tables x 100, what differs, how each number was made, and the sections."""
         yield self.table()
         yield from (section.table for section in self.beside)
         yield from (*self.comparison(), "", *self.captions())
         yield from self.sections
 
+    def answer(self) -> Iterator[Table | Section | str]:
+        """The tables, the best system against the others, and in a line how the numbers were made."""
+        yield self.table()
+        yield from (section.table for section in self.beside)
+        yield from map(Strong, self.summary())
+        places = {column.place for column in self.columns}
+        used = [row for row in self.rows if row.place in places]
+        yield f"{self._scale(used)}; {_seen(used)}. How each number was made: --details, or --output DIR."
+        yield from self.sections
+
     def as_dict(self) -> dict[str, Any]:
         """Everything but the similarities, ready for JSON; correlations in [-1, 1]."""
-        return {
-            "format": 1,
-            "resamples": self.resamples,
-            "seed": self.seed,
-            "systems": {one.name: dict(one.description) for one in (*self.systems, *self.shown)},
-            **self.data,
-            "rows": [row.as_dict() for row in self.rows],
-            "differences": [{**asdict(row), "separable": row.separable} for row in self.differences],
-            "sections": [asdict(section) for section in self.sections],
-        }
+        systems = {one.name: dict(one.description) for one in (*self.systems, *self.shown)}
+        made = {"format": 1, "resamples": self.resamples, "seed": self.seed, "systems": systems}
+        rows, sections = [row.as_dict() for row in self.rows], [asdict(section) for section in self.sections]
+        compared = [{**asdict(row), "separable": row.separable} for row in self.differences]
+        return {**made, **self.data, "rows": rows, "differences": compared, "sections": sections}
 
     def to_markdown(self) -> str:
-        """Tables x 100, what can be told apart, how each number was made, and the sections."""
+        """Tables x 100, what differs, how each number was made, and the sections."""
         parts = [f"# {self.title}\n", self.table().to_markdown()]
         if self.resamples:
             parts += ["## 95 % intervals\n", self.intervals().to_markdown()]
         parts += [section.to_markdown() for section in self.beside]
-        if lines := self.comparison():
-            parts += ["## What can be told apart\n", _list(lines)]
-        parts += ["## How these numbers were made\n", _list(self.captions())]
+        words = {"What differs by more than chance": self.comparison(), "How these numbers were made": self.captions()}
+        for title, lines in words.items():
+            parts += [f"## {title}\n", "".join(f"* {line}\n" for line in lines)] if lines else []
         return "\n".join([*parts, *(section.to_markdown() for section in self.sections)])
 
     def save(self, folder: str | Path) -> Path:
@@ -212,69 +155,61 @@ class Report(AbstractResult):
         finished = time.strftime("%Y-%m-%dT%H:%M:%S%z")
         return {"finished": finished, "host": platform.node(), "versions": {name: version(name) for name in VERSIONS}}
 
+    def _versus(self, lead: Column, best: Row, other: Row) -> str:
+        facts = {system.name: system for system in self.shown}
+        differences = {row.place: row for row in self.compared(best.system, other.system)}
+        difference, metric = differences[lead.place], best.metric
+        text = (
+            f"{lead.title}: {best.system} {number(best.value, metric)} against {other.system} "
+            f"{number(other.value, metric)}, difference {number(difference.difference, metric)}"
+            f"{facts[best.system].fitted_apart(facts[other.system])}"
+        )
+        if difference.separable is None:
+            return f"{text}; nothing was resampled, so whether that is chance is not known."
+        text += f" (95 % {interval(difference.ci_low, difference.ci_high, metric)}): {difference.verdict}"
+        tasks = [one for one in self.columns if one.place.task not in SUITES and one.place.metric == metric]
+        if len(tasks) < 2:
+            return f"{text}."
+        found = [(column.title, differences[column.place]) for column in tasks]
+        above = sum(bool(row.separable) and row.difference > 0 for _, row in found)
+        below = sum(bool(row.separable) and row.difference < 0 for _, row in found)
+        same = [title for title, row in found if not row.separable]
+        text += f"; by task better on {above}, worse on {below}"
+        return f"{text}, no significant difference on {', '.join(same)}." if same else f"{text}."
 
-def _list(lines: list[str]) -> str:
-    return "".join(f"* {line}\n" for line in lines)
+    def _scale(self, used: Sequence[Row]) -> str:
+        """What the numbers are."""
+        scaled = ", ".join(dict.fromkeys(row.metric for row in used if not row.metric.endswith(UNSCALED)))
+        names = dict.fromkeys(row.aggregation for row in used)
+        aggregations = "; ".join(f"aggregation {name} ({AGGREGATIONS[name].meaning})" for name in names)
+        text_forms = " and ".join(dict.fromkeys(form for row in used for form in row.text_form.split("+")))
+        return f"{scaled} x 100; {aggregations}; {text_forms} text"
 
-
-def _versus(report: Report, lead: Column, best: Row, other: Row) -> str:
-    facts = {system.name: system for system in report.shown}
-    pair = report.compared(best.system, other.system)
-    tasks = [column for column in report.columns if column.task not in SUITES and column.metric == lead.metric]
-    difference = next(row for row in pair if lead.shows(row))
-    text = (
-        f"{lead.title}: {best.system} {number(best.value, best.metric)} against {other.system} "
-        f"{number(other.value, other.metric)}, difference {number(difference.difference, best.metric)}"
-        f"{facts[best.system].fitted_apart(facts[other.system])}"
-    )
-    if difference.separable is None:
-        return f"{text}; nothing was resampled, so whether that is chance is not known."
-    text += f" (95 % {interval(difference.ci_low, difference.ci_high, best.metric)}): {difference.verdict}"
-    if len(tasks) < 2:
-        return f"{text}."
-    found = [(column.title, row) for column in tasks for row in pair if column.shows(row)]
-    above = sum(bool(row.separable) and row.difference > 0 for _, row in found)
-    below = sum(bool(row.separable) and row.difference < 0 for _, row in found)
-    same = [title for title, row in found if not row.separable]
-    text += f"; task by task above on {above}, below on {below}"
-    return f"{text}, not separable on {', '.join(same)}." if same else f"{text}."
-
-
-def _protocol(report: Report, used: Sequence[Row]) -> str:
-    metrics = dict.fromkeys(row.metric for row in used)
-    scaled = ", ".join(metric for metric in metrics if not metric.endswith(UNSCALED))
-    aggregations = "; ".join(
-        f"aggregation {name} ({AGGREGATIONS[name].meaning})"
-        for name in dict.fromkeys(row.aggregation for row in used)
-        if name in AGGREGATIONS
-    )
-    text_forms = " and ".join(dict.fromkeys(form for row in used for form in row.text_form.split("+")))
-    line = f"{scaled} x 100; {aggregations}; {text_forms} text"
-    if not report.resamples:
-        return f"{line}; no intervals."
-    of_seeds = f"; also of seeds for the {report.seeds.name}" if report.seeds else ""
-    return (
-        f"{line}. 95 % intervals from {report.resamples:,} bootstrap resamples (seed {report.seed}; {A_TEST} a task at "
-        f"least): of pairs, BCa; of sentences for averages over tasks{of_seeds}. Separable: p < {LEVEL} by the paired "
-        "bootstrap, over the tasks with Holm's correction."
-    )
+    def _protocol(self, used: Sequence[Row]) -> str:
+        line = self._scale(used)
+        if not self.resamples:
+            return f"{line}; no intervals."
+        of_seeds = f"; also of seeds for the {self.mean.name}" if self.mean else ""
+        return (
+            f"{line}. 95 % intervals from {self.resamples:,} bootstrap resamples (seed {self.seed}; {A_TEST} a task at "
+            f"least): of pairs, BCa; of sentences for averages over tasks{of_seeds}. Significant: p < {LEVEL} by the "
+            "paired bootstrap, over the tasks with Holm's correction."
+        )
 
 
 def _system_line(system: SystemFacts, used: Sequence[Row]) -> str:
     """How one system was made, and what it saw of the scored text."""
-    description = system.description
+    description, own = system.description, [row for row in used if row.system == system.name]
     told = [key for key in ("encoder", "pooling", "max_length") if key in description]
     parts = [f"{key.replace('_', ' ')} {description[key]}" for key in told]
     if description.get("prompt"):
         parts.append(f"prompt {description['prompt']!r}")
     if "calibrator" in description:
         parts.append(f"{description['calibrator']} fitted on {description['fitted_rows']:,} rows")
-    own = [row for row in used if row.system == system.name]
     parts.append(_seen(own))
     if system.labels:
         parts.append(f"trained on the labels of {', '.join(system.labels)}")
-    leaks = dict.fromkeys(row.label_leak for row in own if row.label_leak)
-    if leaks:
+    if leaks := dict.fromkeys(row.label_leak for row in own if row.label_leak):
         parts.append(f"TRAINED ON LABELS of {', '.join(leaks)}: scores marked ! are forced and say nothing")
     return f"{system.name}: {', '.join(parts)}."
 
@@ -283,6 +218,36 @@ def _seen(rows: Sequence[Row]) -> str:
     shares = [row.seen for row in rows if row.seen is not None]
     if len(shares) < len(rows):
         return "seen unknown (the text it was fitted on is not recorded)"
-    low, high = min(shares), max(shares)
-    span = f"{low:.2f}" if f"{low:.2f}" == f"{high:.2f}" else f"{low:.2f} to {high:.2f}"
-    return f"seen {span} ({'/'.join(dict.fromkeys(setting(row.seen) for row in rows))})"
+    ends = dict.fromkeys(f"{share:.2f}" for share in (min(shares), max(shares)))
+    return f"seen {' to '.join(ends)} ({'/'.join(dict.fromkeys(setting(row.seen) for row in rows))})"
+
+
+def parse_thresholds(spelling: str, scored: Collection[str]) -> dict[str, float]:
+    """Thresholds x 100 by task or suite, from ``stsb=70,sts7=65``.
+
+    Raises:
+        UsageError: If a part is not a task that is scored, an equals sign and a number.
+    """
+    thresholds = {}
+    for part in filter(None, (part.strip() for part in spelling.split(","))):
+        task, _, limit = map(str.strip, part.partition("="))
+        try:
+            thresholds[task] = float(limit)
+            require_between(-100, 100, threshold=thresholds[task])
+        except ValueError:
+            raise UsageError(f"A threshold is written task=score, as stsb=70; got {part!r}.") from None
+        if task not in scored:
+            raise UsageError(f"There is a threshold for {task}, which is not scored. Scored: {', '.join(scored)}.")
+    return thresholds
+
+
+def shortfalls(report: Report, thresholds: Mapping[str, float], systems: Collection[str]) -> str:
+    """Which systems fall short of thresholds (x 100, by scored task or suite), in words; empty if none does."""
+    places = {column.place.task: column.place for column in report.columns}
+    missed = [
+        f"{system} scores {number(value, places[task].metric)} on {task}, below {limit:g}"
+        for task, limit in thresholds.items()
+        for system in systems
+        if 100 * (value := report.value(system, *places[task])) < limit
+    ]
+    return f"{'; '.join(missed)}." if missed else ""

@@ -24,8 +24,15 @@ from typing import Any
 
 import numpy as np
 
-from bertflow.evaluation.rows import Row, SystemFacts
+from bertflow.affine import AffineMap
+from bertflow.calibration.base import AbstractCalibrator
+from bertflow.calibration.flow import FlowCalibrator
+from bertflow.errors import UsageError
+from bertflow.evaluation.report import Report
+from bertflow.evaluation.score_table import Column, SystemFacts
 from bertflow.evaluation.significance import Figure, generator
+from bertflow.maps import fitted_map
+from bertflow.tables import MISSING, Section, Table, interval, number
 
 
 @dataclass(frozen=True)
@@ -72,33 +79,74 @@ class SeveralSeeds:
             of_pairs = np.vstack([influence, influence[members].mean(0)])
             of_seeds = np.vstack([np.zeros((len(influence), n)), (values - mean) / n])
             influence = np.hstack([of_pairs, of_seeds])
-        return replace(
-            figure,
-            values=np.append(figure.values, mean),
-            replicates=np.vstack([figure.replicates, np.take_along_axis(replicates, drawn, axis=0).mean(0)]),
-            influence=influence,
-            between=None if between is None else np.pad(between, (0, 1), constant_values=np.nan),
-        )
+        values = np.append(figure.values, mean)
+        replicates = np.vstack([figure.replicates, np.take_along_axis(replicates, drawn, axis=0).mean(0)])
+        between = None if between is None else np.pad(between, (0, 1), constant_values=np.nan)
+        return replace(figure, values=values, replicates=replicates, influence=influence, between=between)
 
-    def spreads(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
-        """Of each task, aggregation, sub-set and metric: every seed's value, their mean and standard deviation."""
+    def add_to(self, report: Report) -> Report:
+        """The report with each seed's scores, their mean and spread, and the mean minus each other system."""
+
+        def line(title: str, values: Sequence[float | None]) -> tuple[str, ...]:
+            cells = (number(one, column.place.metric) for one, column in zip(values, report.columns, strict=True))
+            return title, *cells
+
+        header = [column.title for column in report.columns]
+        scores = [[report.by_place[name, one.place].value for one in report.columns] for name in self.systems]
+        lines = [line(str(seed), row) for seed, row in zip(self.seeds, scores, strict=True)]
+        by_column = list(zip(*scores, strict=True))
+        lines += [line("mean", [*map(float, map(np.mean, by_column))])]
+        lines += [line("standard deviation", [*map(spread, by_column)])]
+        words = f"Seed {self.seeds[0]} is {self.flow} itself. The standard deviation, with n - 1, is that of one fit."
+        found = [Section(f"Seeds of the flow of {self.flow}", Table(("seed", *header), tuple(lines)), (words,))]
+        if others := [facts.name for facts in report.shown if facts.name != self.name]:
+            cells = ((name, *(self._less(report, name, column) for column in report.columns)) for name in others)
+            words = "95 % intervals, of pairs and of seeds." if report.resamples else "Nothing was resampled."
+            found.append(
+                Section(f"{self.name}, minus each other system", Table(("minus", *header), tuple(cells)), (words,))
+            )
+        return report.add(*found, data={"seeds": self.spreads(report)})
+
+    def spreads(self, report: Report) -> list[dict[str, Any]]:
+        """Values of every seed, with mean and standard deviation, for each task, aggregation, sub-set and metric."""
         found: dict[tuple[str, ...], list[float]] = {}
-        for row in rows:
+        for row in report.rows:
             if row.system in self.systems:
                 found.setdefault((row.task, row.aggregation, row.subset, row.metric), []).append(row.value)
-        names = ("task", "aggregation", "subset", "metric")
-        return [
-            dict(zip(names, place, strict=True))
-            | {
-                "seeds": self.seeds,
-                "values": values,
-                "mean": float(np.mean(values)),
-                "standard_deviation": spread(values),
-            }
-            for place, values in found.items()
-        ]
+        names = ("task", "aggregation", "subset", "metric", "seeds", "values", "mean", "standard_deviation")
+        rows = ((*place, self.seeds, one, float(np.mean(one)), spread(one)) for place, one in found.items())
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
+    def _less(self, report: Report, other: str, column: Column) -> str:
+        """The mean minus another system in a column, with its interval."""
+        row = next((row for row in report.compared(self.name, other) if row.place == column.place), None)
+        if row is None:
+            return MISSING
+        ends = interval(row.ci_low, row.ci_high, row.metric)
+        return number(row.difference, row.metric) + ("" if ends == MISSING else f" ({ends})")
 
 
 def spread(values: Sequence[float]) -> float | None:
     """Standard deviation, with n - 1; None of a single value."""
     return float(np.std(values, ddof=1)) if len(values) > 1 else None
+
+
+def the_flow(systems: Sequence[tuple[str, AbstractCalibrator | None]]) -> tuple[int, FlowCalibrator]:
+    """Which of some systems, each with its name, is a flow that a seed has decided.
+
+    Raises:
+        UsageError: If none is, or several are, or its fit was interrupted.
+    """
+    found = [(at, one) for at, (_, one) in enumerate(systems) if isinstance(one, FlowCalibrator)]
+    names = ", ".join(f"{name} ({type(one).__name__ if one else 'raw'})" for name, one in systems)
+    if len(found) != 1:
+        raise UsageError(
+            f"seeds fits one flow again, but {len(found) or 'none'} of {names} {'are' if found else 'is a'} "
+            f"flow{'s' if found else ''}. Only a flow depends on a seed; give a run of `bertflow train`."
+        )
+    at, calibrator = found[0]
+    if isinstance(fitted_map(calibrator.map), AffineMap):
+        raise UsageError(f"The flow of {systems[at][0]} is an affine map, so it has no seeds. Leave seeds out.")
+    if calibrator.facts_["interrupted"]:
+        raise UsageError(f"The fit of {systems[at][0]} was interrupted. Finish it with --resume auto.")
+    return at, calibrator

@@ -17,15 +17,16 @@ Source: Efron 1979 for the bootstrap of pairs; Rubin 1981, "The Bayesian bootstr
 """
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student
 
 from bertflow.correlation import bca_interval
+from bertflow.evaluation.p_values import bootstrap_p, holm, williams
 from bertflow.text_keys import hash_text, text_key
 
 Float64 = NDArray[np.float64]
@@ -71,6 +72,12 @@ def pair_weights(groups: Sequence[Members], resamples: int, rng: np.random.Gener
         yield weights
 
 
+def resampled(under: Callable[[Any], Float64], ones: Any, weights: Iterable[Any]) -> tuple[Float64, Float64]:
+    """What ``under`` gives for weights of one, and its replicates, along the last axis, for those of each resample."""
+    values = under(ones)
+    return values[..., 0], np.concatenate([values[..., :0], *map(under, weights)], axis=-1)
+
+
 def sentence_numbers(tasks: Sequence[tuple[Sequence[str], Sequence[str]]]) -> list[NDArray[np.intp]]:
     """For each task, the numbers (2, n) of its pairs' sentences: one number for one text, whatever the task."""
     numbers: dict[str, int] = {}
@@ -92,6 +99,14 @@ def sentence_weights(
         yield [whole.take(pairs[0], axis=1) + whole.take(pairs[1], axis=1) for pairs in numbers]
 
 
+class Place(NamedTuple):
+    """Where a number stands: task or suite, a row of ``AGGREGATIONS`` or ``subset``, metric."""
+
+    task: str
+    aggregation: str
+    metric: str
+
+
 @dataclass(frozen=True)
 class Measurement:
     """What was measured, and on what.
@@ -111,6 +126,16 @@ class Measurement:
     subset: str
     metric: str
     n: int
+
+    @property
+    def place(self) -> Place:
+        """Where it stands."""
+        return Place(self.task, self.aggregation, self.metric)
+
+    @property
+    def measured(self) -> tuple[str, str, str, str, str, int]:
+        """What every system that is compared has in common."""
+        return self.task, self.split, self.aggregation, self.subset, self.metric, self.n
 
 
 @dataclass(frozen=True)
@@ -179,14 +204,19 @@ class Difference:
     p_williams_holm: float | None = None
 
     @property
+    def place(self) -> Place:
+        """Where it stands."""
+        return Place(self.task, self.aggregation, self.metric)
+
+    @property
     def separable(self) -> bool | None:
         """Whether the difference is more than chance; None where nothing was resampled."""
         return None if self.p_bootstrap_holm is None else self.p_bootstrap_holm < LEVEL
 
     @property
     def verdict(self) -> str:
-        """Whether the difference is separable, in words; where the p-value and the interval disagree, which decides."""
-        words = "separable" if self.separable else "not separable"
+        """Whether it is significant, in words; where the p-value and the interval disagree, which decides."""
+        words = "a significant difference" if self.separable else "no significant difference"
         excludes_zero = self.ci_low is not None and self.ci_high is not None and (self.ci_low > 0 or self.ci_high < 0)
         if self.separable == excludes_zero:
             return words
@@ -194,7 +224,7 @@ class Difference:
         return f"{words} (p = {self.p_bootstrap_holm:.2g}{corrected} decides, not the interval)"
 
     def seen_from(self, system: str) -> "Difference":
-        """The same difference with ``system``, one of the two, as the first."""
+        """This difference with ``system``, one of the two, as the first."""
         if system == self.first:
             return self
         # 0.0 - x, since -x would show a difference of zero as -0.0.
@@ -202,48 +232,6 @@ class Difference:
         return replace(
             self, first=system, second=self.first, difference=0.0 - self.difference, ci_low=low, ci_high=high
         )
-
-
-def williams(r12: float, r13: float, r23: float, n: int) -> tuple[float, float]:
-    """Williams' T2 for two dependent correlations r12 and r13 that share variable 1.
-
-    Args:
-        r12: Correlation of the gold scores with the first system.
-        r13: Correlation of the gold scores with the second system.
-        r23: Correlation of the systems with each other.
-        n: Pairs, at least 4.
-
-    Returns:
-        t with n - 3 degrees of freedom, and its two-sided p-value; (0, 1) for two systems that rank alike.
-
-    Source: Steiger 1980, "Tests for comparing elements of a correlation matrix", equation 7.
-    """
-    if r12 == r13:
-        return 0.0, 1.0
-    determinant = 1 - r12**2 - r13**2 - r23**2 + 2 * r12 * r13 * r23
-    spread = 2 * (n - 1) / (n - 3) * determinant + ((r12 + r13) / 2) ** 2 * (1 - r23) ** 3
-    statistic = (r12 - r13) * math.sqrt((n - 1) * (1 + r23) / max(spread, np.finfo(float).tiny))
-    return statistic, float(2 * student.sf(abs(statistic), n - 3))
-
-
-def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Holm's correction of several p-values, in the order given; None stays None and does not count.
-
-    Source: Holm 1979, "A simple sequentially rejective multiple test procedure".
-    """
-    corrected: list[float | None] = [None] * len(p_values)
-    rising = sorted((p, at) for at, p in enumerate(p_values) if p is not None)
-    largest = 0.0
-    for rank, (p, at) in enumerate(rising):
-        largest = max(largest, p * (len(rising) - rank))
-        corrected[at] = min(1.0, largest)
-    return corrected
-
-
-def bootstrap_p(replicates: Float64) -> float:
-    """Two-sided p-value of a difference: how rarely its replicates (resamples,) lie on one side of zero."""
-    fewer = min(int((replicates <= 0).sum()), int((replicates >= 0).sum()))
-    return min(1.0, 2 * (fewer + 1) / (len(replicates) + 1))
 
 
 def differences(systems: Sequence[str], figures: Sequence[Figure], suites: Collection[str] = ()) -> list[Difference]:

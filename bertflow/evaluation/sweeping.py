@@ -1,7 +1,6 @@
-"""What a sweep finds: a row is a pooling with its value; rows become a table, a grid of layers by tokens, and files."""
+"""What a sweep finds: what each pooling is worth, as a table, a grid of layers by token reductions, and files."""
 
 import warnings
-from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,20 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.errors import MissingExtraError
-from bertflow.evaluation.rows import number, setting, task_title
 from bertflow.files import write_text
 from bertflow.progress import peak_memory, working
 from bertflow.results import AbstractResult
-from bertflow.tables import Table, to_csv
+from bertflow.tables import MISSING, Strong, Table, to_csv
 
-REDUCED = 64
-RAW = "raw"
-CALIBRATORS = (RAW, "whitening", f"whitening({REDUCED})")
-"""What every candidate is scored after."""
-WEIGHTED = "weighted mean of all"
-METRIC = "cosine_spearman"
-AVERAGE = "average"
-"""Takes the place of a task where a value is the mean over all of them."""
+BEST = 10
+"""Poolings that are shown at first."""
 
 
 @dataclass(frozen=True)
@@ -43,82 +35,116 @@ class Candidate:
     layers: tuple[int, ...]
     width: int
 
-    def as_dict(self) -> dict[str, Any]:
-        """Flat, ready for JSON and CSV."""
-        return {**asdict(self), "layers": " ".join(map(str, self.layers))}
-
 
 @dataclass(frozen=True)
-class SweepRow(Candidate):
-    """The score of a pooling on a task.
+class SweepRow:
+    """What a pooling is worth.
 
     Attributes:
-        calibrator: A row of ``CALIBRATORS``.
-        task: On which task; ``AVERAGE`` for the mean over all.
-        aggregation: Over the sub-sets of the task.
-        n: Pairs.
-        value: Spearman of the cosine, in [-1, 1].
-        seen: Share of the scored sentences that whitening or token counts were fitted on.
+        candidate: The pooling.
+        column: What it is worth that for: a calibrator, or a measure.
+        value: In [-1, 1].
+        cells: The value as tables show it, and what stands behind it.
+        facts: All that was found, for the JSON.
     """
 
-    calibrator: str
-    task: str
-    aggregation: str
-    n: int
+    candidate: Candidate
+    column: str
     value: float
-    seen: float
+    cells: tuple[str, ...]
+    facts: Mapping[str, Any]
+
+    @property
+    def pooling(self) -> str:
+        """The spelling of the pooling."""
+        return self.candidate.pooling
 
     def as_dict(self) -> dict[str, Any]:
         """Flat, ready for JSON and CSV."""
-        return {**super().as_dict(), "setting": setting(self.seen)}
+        return {**asdict(self.candidate), "layers": " ".join(map(str, self.candidate.layers)), **self.facts}
 
 
 @dataclass(frozen=True, repr=False)
-class AbstractSweep(AbstractResult):
-    """Values of poolings: a table, a grid and files.
+class Sweep(AbstractResult):
+    """Values of poolings: a table, a grid of layers by token reductions, and files.
 
     Attributes:
-        rows: By pooling.
+        columns: Of the table.
+        rows: By pooling, then by column, then by task.
         encoder: The encoder's description, without a pooling.
+        facts: How the values were made, for the JSON.
+        how: The same in words.
         scratch_bytes: Disk that the embeddings of all poolings took.
     """
 
-    rows: Sequence[Any]
+    columns: Sequence[str]
+    rows: Sequence[SweepRow]
     encoder: Mapping[str, Any]
+    facts: Mapping[str, Any]
+    how: Sequence[str]
     scratch_bytes: int
 
     name: ClassVar[str] = "sweep"
-    format: ClassVar[int | None] = 1
-    not_in_json: ClassVar[tuple[str, ...]] = ("scratch_bytes", "seen")
-    quantity: ClassVar[str]
+    title: ClassVar[str] = "Layers and poolings"
+    quantity: ClassVar[str] = "Spearman x 100"
     """What a value is."""
+    behind: ClassVar[tuple[str, ...]] = ()
+    """Titles of the cells behind a value."""
+    spelled: ClassVar[str] = "{}"
+    """How the cells of a row are written in a line."""
 
-    @abstractmethod
+    @property
+    def shown(self) -> list[SweepRow]:
+        """What tables show: of several tasks their average."""
+        return [row for row in self.rows if row.facts.get("task") == self.rows[-1].facts.get("task")]
+
+    def best(self) -> list[SweepRow]:
+        """The best row of each column."""
+        falling = sorted(self.shown, key=lambda row: -row.value)
+        first = {row.column: row for row in reversed(falling)}
+        return [first[name] for name in self.columns if name in first]
+
     def table(self) -> Table:
-        """A line a pooling, x 100."""
-
-    @abstractmethod
-    def summary(self) -> list[str]:
-        """What was best, and how the numbers were made."""
-
-    @abstractmethod
-    def cells(self) -> list[tuple[str, Candidate, float]]:
-        """What the grid shows: panel, pooling, value x 100."""
+        """A line a pooling, x 100; a dash where there are fewer directions than asked for."""
+        found = {(row.pooling, row.column): row.cells for row in self.shown}
+        nothing = (MISSING,) * (1 + len(self.behind))
+        poolings = dict.fromkeys(row.pooling for row in self.shown)
+        lines = [
+            (one, *(cell for name in self.columns for cell in found.get((one, name), nothing))) for one in poolings
+        ]
+        return Table(("pooling", *(title for name in self.columns for title in (name, *self.behind))), tuple(lines))
 
     def grid(self) -> tuple[list[int], list[str], dict[str, NDArray[np.float64]]]:
-        """The poolings of one layer: layers, token reductions, and a matrix of them by panel; NaN without a score."""
-        single = [cell for cell in self.cells() if len(cell[1].layers) == 1]
-        layers = sorted({one.layers[0] for _, one, _ in single})
-        tokens = list(dict.fromkeys(one.tokens for _, one, _ in single))
-        panels = {panel: np.full((len(layers), len(tokens)), np.nan) for panel, _, _ in single}
-        for panel, one, value in single:
-            panels[panel][layers.index(one.layers[0]), tokens.index(one.tokens)] = value
+        """The poolings of one layer: layers, token reductions, and a matrix of them by column; NaN without a score."""
+        single = [row for row in self.shown if len(row.candidate.layers) == 1]
+        layers = sorted({row.candidate.layers[0] for row in single})
+        tokens = list(dict.fromkeys(row.candidate.tokens for row in single))
+        panels = {row.column: np.full((len(layers), len(tokens)), np.nan) for row in single}
+        for row in single:
+            at = layers.index(row.candidate.layers[0]), tokens.index(row.candidate.tokens)
+            panels[row.column][at] = 100 * row.value
         return layers, tokens, panels
 
     def parts(self) -> Iterator[Table | str]:
         """The table, what was best, and how the numbers were made."""
         yield self.table()
-        yield from self.summary()
+        yield from (f"Best {row.column}: {row.pooling}, {self.spelled.format(*row.cells)}." for row in self.best())
+        yield from self.how
+
+    def answer(self) -> Iterator[Table | str]:
+        """The best poolings, what was best in each column, and what the numbers are."""
+        table, falling = self.table(), sorted(self.shown, key=lambda row: -row.value)
+        first = [*dict.fromkeys(row.pooling for row in (*self.best(), *falling))][:BEST]
+        yield Table(table.header, tuple(line for line in table.lines if line[0] in first))
+        if len(table.lines) > BEST:
+            yield f"These are the best {BEST} of {len(table.lines)} poolings. All of them: --details, or --output DIR."
+        for row in self.best():
+            yield Strong(f"Best {row.column}: {row.pooling}, {self.spelled.format(*row.cells)}.")
+        yield self.how[0]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, ready for JSON."""
+        return {"format": 1, "rows": [row.as_dict() for row in self.rows], "encoder": dict(self.encoder), **self.facts}
 
     def run_facts(self) -> dict[str, Any]:
         """Memory and disk that the sweep took."""
@@ -144,62 +170,3 @@ class AbstractSweep(AbstractResult):
         figure = heatmaps([("", panels)], [f"layer {layer}" for layer in layers], tokens, title)
         save_figure(figure, folder / "sweep.png")
         return folder
-
-
-@dataclass(frozen=True, repr=False)
-class Sweep(AbstractSweep):
-    """Scores on STS tasks.
-
-    Attributes:
-        rows: By pooling and calibrator, then by task.
-        constant: Poolings that give all sentences one vector, so that they have no score.
-        sentences: Distinct sentences that were embedded, once.
-        fitted_on: What whitening and token counts were fitted on.
-        seen: Share of the scored sentences among those.
-    """
-
-    rows: tuple[SweepRow, ...]
-    constant: tuple[str, ...]
-    sentences: int
-    fitted_on: str
-    seen: float
-
-    title: ClassVar[str] = "Layers and poolings"
-    quantity: ClassVar[str] = "Spearman x 100"
-
-    @property
-    def shown(self) -> list[SweepRow]:
-        """What tables show: the one task, or the average."""
-        return [row for row in self.rows if row.task == self.rows[-1].task]
-
-    def best(self) -> list[SweepRow]:
-        """The best row of each calibrator."""
-        falling = sorted(self.shown, key=lambda row: -row.value)
-        names = dict.fromkeys(row.calibrator for row in self.shown)
-        return [next(row for row in falling if row.calibrator == name) for name in names]
-
-    def table(self) -> Table:
-        """A line a pooling, a column a calibrator, x 100; a dash where there are fewer directions than asked for."""
-        found = {(row.pooling, row.calibrator): row.value for row in self.shown}
-        lines = [
-            (pooling, *(number(found.get((pooling, name)), METRIC) for name in CALIBRATORS))
-            for pooling in dict.fromkeys(row.pooling for row in self.shown)
-        ]
-        return Table(("pooling", *CALIBRATORS), tuple(lines))
-
-    def cells(self) -> list[tuple[str, Candidate, float]]:
-        """A panel for each calibrator."""
-        return [(row.calibrator, row, 100 * row.value) for row in self.shown]
-
-    def summary(self) -> list[str]:
-        """What was best, and how the numbers were made."""
-        row, tasks = self.shown[0], len({row.task for row in self.rows})
-        what = f"average of {tasks - 1} tasks" if row.task == AVERAGE else task_title(row.task)
-        return [
-            *(f"Best {best.calibrator}: {best.pooling}, {number(best.value, METRIC)}." for best in self.best()),
-            f"Spearman of the cosine x 100; {what}, {row.aggregation}, {row.n} pairs; {self.sentences} sentences, "
-            f"embedded once; {self.encoder['encoder']}.",
-            f"Whitening and the token counts of sif were fitted on {self.fitted_on}: {setting(self.seen)} "
-            f"({self.seen:.0%} of the scored sentences seen).",
-            *(f"{name} gives every sentence the same vector, so it has no score." for name in self.constant),
-        ]

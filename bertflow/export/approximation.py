@@ -28,7 +28,7 @@ from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.evaluating import evaluate_retrieval, score_sets
 from bertflow.export.onnx_encoder import GRAPH, INT8, OnnxEncoder, read_export, write_int8
 from bertflow.files import write_json
-from bertflow.maps import of_unit_rows, unit
+from bertflow.maps import fitted_map, unit
 from bertflow.records import write_export_record
 from bertflow.similarity import SIMILARITIES
 
@@ -53,7 +53,7 @@ def require_flow(calibrator: AbstractCalibrator | None) -> AbstractCalibrator:
     what = "--linearize is for a flow, but"
     if calibrator is None:
         raise UsageError(f"{what} this is a raw encoder. Leave it out.")
-    if isinstance(of_unit_rows(calibrator.map), AffineMap):
+    if isinstance(fitted_map(calibrator.map), AffineMap):
         raise UsageError(f"{what} {type(calibrator).__name__} is affine already. Leave it out.")
     return calibrator
 
@@ -61,7 +61,7 @@ def require_flow(calibrator: AbstractCalibrator | None) -> AbstractCalibrator:
 def linearize(
     system: SentenceEncoder, text: str | Path | None = None, sets: Sequence[Pairs] = (), progress: bool | None = None
 ) -> tuple[CalibratedEncoder, list[str]]:
-    """The same encoder with an affine map instead of its flow.
+    """The encoder with an affine map instead of its flow.
 
     Args:
         system: An encoder and its flow.
@@ -184,6 +184,7 @@ def _spearman(
     """For each task, with its aggregation, Spearman of the cosines of the two systems."""
     report = score_sets(systems, list(sets), resamples=0, progress=progress)
     # A task whose sub-sets have scales of their own, such as tuning, has only a mean of correlations.
-    shown = {column.task: column.aggregation for column in report.columns if column.metric == report.metric}
+    places = (column.place for column in report.columns)
+    shown = {place.task: place.aggregation for place in places if place.metric == report.metric}
     values = {task: tuple(report.value(name, task, shown[task]) for name in systems) for task in shown}
     return {f"{task} ({shown[task]})": pair for task, pair in values.items()}

@@ -30,9 +30,9 @@ SUSPECT_ROWS = (*range(8), *range(26, 32))
 FITS = 0.05
 """Largest distance, as a share of a vector's length, that an explanation of a wrong vector may leave."""
 AT_MOST = 0.5
-"""The same where half precision costs more than that."""
+"""Largest such distance where half precision costs more than that."""
 HALF_PRECISION = 3.0
-"""Up to this many times what half precision was measured to cost is called half precision."""
+"""Factor on what half precision was measured to cost, up to which a distance is called half precision."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from bertflow.encoder.architecture import switch_off
 from bertflow.encoder.pooling import Pooling
 from bertflow.errors import DataError, needs
 from bertflow.export.parts import FORMAT, PoolingHead
-from bertflow.maps import empty_map
+from bertflow.maps import empty_map, of_role
 from bertflow.records import other_version
 
 with needs("sentence-transformers", "st"):
@@ -119,17 +119,21 @@ class LayerPooling(AbstractExactModule):
 class Calibration(AbstractExactModule):
     """A fitted map, row by row: a flow, or a closed form after a transformer in half precision.
 
-    Its config has ``map``, class and shape, as ``{"class": "FlowMap", **spec}``.
+    Its config has ``map``, class and shape, as ``{"class": "FlowMap", **spec}``. Where that moves queries by a mean of
+    their own, ``encode_query`` of sentence-transformers says by the task that they are queries.
     """
+
+    forward_kwargs = {"task"}  # noqa: RUF012 - as its base has it
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         super().__init__(config)
         self.calibrator = empty_map(config["map"]).float().eval()
 
-    def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
+    def forward(self, features: dict[str, Any], task: str | None = None, **_: Any) -> dict[str, Any]:
         """Calibrate ``sentence_embedding``; the result is float32."""
         self._require_single()
-        features["sentence_embedding"] = self.calibrator(features["sentence_embedding"].float())
+        calibrate = of_role(self.calibrator, task == "query")
+        features["sentence_embedding"] = calibrate(features["sentence_embedding"].float())
         return features
 
     def get_embedding_dimension(self) -> int:

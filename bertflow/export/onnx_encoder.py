@@ -3,6 +3,7 @@
     bertflow_export.json   encoder, weights, pooling, calibrator, prompt, longest sentence
     tokenizer.json         truncates and pads by default
     onnx/model.onnx        input_ids, attention_mask (batch, token) -> sentence_embedding (batch, dim)
+                           where queries have a mean of their own: query (1,), 1 for queries, 0 where it is not given
 
 The graph needs nothing but onnxruntime. Batch and length are free. It holds only the blocks that the pooling reads.
 Token types are not an input: they are zero for a sentence that stands alone. The graph is run by onnxruntime on shapes
@@ -30,20 +31,22 @@ from typing_extensions import TypedDict
 
 from bertflow.data.corpus import chunks
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role
+from bertflow.encoder.architecture import OneLine, longest_input
 from bertflow.encoder.folders import recorded_prompts
-from bertflow.encoder.foreign import OneLine
-from bertflow.encoder.length import longest_input
 from bertflow.encoder.model import POOLER
 from bertflow.errors import DataError, UsageError, needs
 from bertflow.export.golden import distances
 from bertflow.export.parts import Parts
 from bertflow.files import require_files
+from bertflow.maps import gap_of
 from bertflow.progress import at_level
 from bertflow.records import EXPORT, ExportFiles, Size, read_record, require_export
 
 GRAPH = Path("onnx") / "model.onnx"
 INT8 = Path("onnx") / "model_int8.onnx"
 OUTPUT = "sentence_embedding"
+QUERY = "query"
+"""Input by which a batch is of queries."""
 BATCH = 32
 """Sentences of about equal length that are run together."""
 CALIBRATOR_SCOPE = "calibrator"
@@ -55,7 +58,7 @@ UNSEEN = ((1, 3), (3, 11), (9, 29), (5, 64))
 TOLERANCE = 1e-4
 """Largest accepted difference from torch, as a share of a row's length; about 100 times what is measured."""
 SCOPES = "pkg.torch.onnx.name_scopes"
-"""Where the exporter notes the module that a node came from."""
+"""Key under which the exporter notes the module that a node came from."""
 PRODUCT = "_MatMul"
 """Suffix that the quantizer adds to the name of a Gemm that it splits, before it looks for names to leave alone."""
 
@@ -113,22 +116,29 @@ class OnnxEncoder(AbstractEncoder):
         with OneLine(f"{folder / graph} is not a graph that onnxruntime can run"):
             self._session = _session(folder / graph)
         self._prompts = recorded_prompts(self._record["describe"])
+        self._roles = QUERY in {one.name for one in self._session.get_overridable_initializers()}
         self.dim = int(self._record["dim"])
 
     def _encode(self, sentences: list[str], role: Role, progress: bool | None, batch_size: int | None) -> Float32:
         found = np.empty((len(sentences), self.dim), np.float32)
         order = np.argsort([-len(sentence) for sentence in sentences], kind="stable")
         for rows in chunks(order, batch_size or BATCH):
-            found[rows] = self.run([self._prompts[role] + sentences[row] for row in rows])
+            found[rows] = self.run([self._prompts[role] + sentences[row] for row in rows], role)
         return found
 
-    def run(self, texts: list[str]) -> Float32:
+    @property
+    def has_roles(self) -> bool:
+        """Whether a query has another embedding than a document of the same words."""
+        return self._roles or super().has_roles
+
+    def run(self, texts: list[str], role: Role = "document") -> Float32:
         """One batch, without the prompt and in the order given."""
         with OneLine("The tokenizer of the graph cannot be run"):
             encoded = self._tokenizer.encode_batch(texts)
         inputs = {
             "input_ids": np.array([row.ids for row in encoded], np.int64),
             "attention_mask": np.array([row.attention_mask for row in encoded], np.int64),
+            **({QUERY: np.array([role == "query"], np.float32)} if self._roles else {}),
         }
         with OneLine(f"The graph {self._graph} cannot be run"):
             found = cast(Float32, self._session.run([OUTPUT], inputs)[0])
@@ -158,11 +168,11 @@ class EmbeddingGraph(nn.Module):
         self.layers = sorted(set(parts.pooling.layers))
         self.calibrator = nn.Identity() if parts.map is None else parts.map
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """(batch, token) twice -> (batch, dim), float32."""
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, query: Tensor | None = None) -> Tensor:
+        """(batch, token) twice, and (1,) where there are roles -> (batch, dim), float32."""
         states = self.stack.read(input_ids, attention_mask, self.layers)
         pooled = states[POOLER] if self.tokens == "pooler" else self.head(states, input_ids, attention_mask)
-        return cast(Tensor, self.calibrator(pooled))
+        return cast(Tensor, self.calibrator(pooled) if query is None else self.calibrator(pooled, query))
 
 
 def write_onnx(parts: Parts, folder: Path, layout: str = "") -> dict[str, Any]:
@@ -186,20 +196,27 @@ def write_onnx(parts: Parts, folder: Path, layout: str = "") -> dict[str, Any]:
     path.parent.mkdir()
     longest = longest_input(parts.stack.model)  # given, since the exporter otherwise finds it out and starts again
     free = {0: torch.export.Dim("batch", min=1), 1: torch.export.Dim("token", min=2, max=longest)}
+    roles = {} if parts.map is None or gap_of(parts.map) is None else {QUERY: torch.zeros(1)}
     with quiet_exporter(), torch.no_grad():
         torch.onnx.export(
             graph,
-            _inputs(parts, *TRACED),
+            (*_inputs(parts, *TRACED), *roles.values()),
             str(path),
-            input_names=["input_ids", "attention_mask"],
+            input_names=["input_ids", "attention_mask", *roles],
             output_names=[OUTPUT],
-            dynamic_shapes=(free, free),
+            dynamic_shapes=(free, free, *[None for _ in roles]),
             dynamo=True,
             external_data=False,
             optimize=True,
             verbose=False,
         )
-    difference = _check(graph, path, parts)
+    if roles:  # an input with a value of its own need not be given
+        import onnx
+
+        written = onnx.load(str(path))
+        written.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros(1, np.float32), QUERY))
+        onnx.save(written, str(path))
+    difference = max(_check(graph, path, parts, *query) for query in ([], [torch.ones(1)])[: 1 + bool(roles)])
     parts.save_tokenizer(folder)
     shutil.copyfile(parts.files / "config.json", folder / "config.json")  # servers read the model's type from it
     return {"blocks": parts.depth, "largest_difference_from_torch": difference}
@@ -234,7 +251,7 @@ def _inputs(parts: Parts, batch: int, length: int) -> tuple[Tensor, Tensor]:
     return ids, (torch.arange(length) < keep[:, None]).long()
 
 
-def _check(graph: EmbeddingGraph, path: Path, parts: Parts) -> float:
+def _check(graph: EmbeddingGraph, path: Path, parts: Parts, *query: Tensor) -> float:
     session, found = _session(path), []
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
@@ -242,9 +259,10 @@ def _check(graph: EmbeddingGraph, path: Path, parts: Parts) -> float:
     for batch, length in UNSEEN:
         ids, mask = _inputs(parts, batch, min(length, parts.max_length))
         with torch.no_grad():
-            wanted = graph(ids, mask).numpy()
+            wanted = graph(ids, mask, *query).numpy()
+        named = zip(("input_ids", "attention_mask", QUERY), (ids, mask, *query), strict=False)
         try:
-            got = session.run([OUTPUT], {"input_ids": ids.numpy(), "attention_mask": mask.numpy()})[0]
+            got = session.run([OUTPUT], {name: tensor.numpy() for name, tensor in named})[0]
         except refusals as error:
             raise DataError(f"The ONNX graph does not take a batch of {batch} x {length} tokens: {error}") from error
         found.append(distances(got, wanted).max())
@@ -261,9 +279,13 @@ def _check(graph: EmbeddingGraph, path: Path, parts: Parts) -> float:
 def quiet_exporter() -> Iterator[None]:
     """Silence the exporter and the quantizer, which print their steps and warn about what they do themselves."""
     loud = at_level(logging.ERROR, "", "torch.onnx", "onnxscript", "onnx_ir")
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), loud:
-        warnings.simplefilter("ignore")
-        yield
+    kept, logging.root.handlers = logging.root.handlers, [logging.NullHandler()]  # else they put one there, for all
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), loud:
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.root.handlers = kept
 
 
 def write_int8(folder: Path) -> None:

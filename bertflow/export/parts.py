@@ -20,15 +20,14 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from bertflow.data.plain import PLAIN
+from bertflow.data.docstrings import PLAIN
 from bertflow.encoder.abstract import Float32, SentenceEncoder
-from bertflow.encoder.architecture import FAMILIES
+from bertflow.encoder.architecture import FAMILIES, quiet_transformers
 from bertflow.encoder.device import DTYPES, TF32
-from bertflow.encoder.folders import open_model
-from bertflow.encoder.foreign import quiet_transformers
-from bertflow.encoder.learned import TokenCounts
+from bertflow.encoder.locating import open_model
 from bertflow.encoder.model import BlockStack
 from bertflow.encoder.pooling import COUNTED, DENOISED, Pooling, TokenViews, parse_pooling, pool
+from bertflow.encoder.seen_text import TokenCounts
 from bertflow.encoder.template import Template
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
@@ -44,7 +43,7 @@ LONG = (2, 4, 8, 12, 18, 26)
 GOLDEN_SENTENCES = (*PLAIN, *(" ".join(PLAIN[:n]) for n in LONG))
 """The 32 sentences of every golden file."""
 TOLERANCES = (2e-5, 1e-3)
-"""Accepted distance of float32, as a share of a row's length: a third of what half precision costs, within these
+"""Accepted distances of float32, as a share of a row's length: a third of what half precision costs, within these
 bounds. Other kernels and batches stay below it."""
 POOLINGS = ("mean", "cls", "max", "last-token")
 """What a server that does not know the pooling uses instead, on the last block it has."""
@@ -135,7 +134,7 @@ class Parts:
                 f"Only a TransformerEncoder can be exported, this one is a {type(system.raw).__name__}. "
                 "Export the calibrator alone with calibrator.save(folder)."
             )
-        if not system.raw._stack.pads:
+        if not system.raw.stack.pads:
             raise UsageError(
                 "Padding changes the embeddings of this encoder, and programs that load an export pad. "
                 "Use bertflow itself, as `bertflow serve`, or another model."

@@ -13,6 +13,7 @@ Built-in modules load anywhere and need no flag. They are used wherever they are
     pooler                                                                  Pooling(cls), Dense with Tanh
     any closed form that is affine                                          Dense with Identity
     one that was fitted on rows of unit length                              Normalize before it
+    one that moves queries by a mean of their own                           Router: a Dense for each role
 
 For everything else, and after a transformer in half precision (whose dtype built-in modules would follow), the modules
 are bertflow's: ``LayerPooling`` and ``Calibration``. sentence-transformers loads a folder that names a class of another
@@ -39,13 +40,13 @@ from transformers import MODEL_MAPPING
 
 from bertflow.affine import AffineMap
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.encoder.folders import ENCODER, recorded_prompts, write_facts
-from bertflow.encoder.foreign import OneLine
-from bertflow.encoder.st_modules import DOWNLOAD, ST_PACKAGE, ST_POOLINGS, StConfig, read_modules
+from bertflow.encoder.architecture import OneLine
+from bertflow.encoder.folders import DOWNLOAD, ENCODER, StConfig, recorded_prompts, write_facts
+from bertflow.encoder.locating import ST_PACKAGE, ST_POOLINGS, read_modules
 from bertflow.errors import DataError, UsageError, needs
 from bertflow.export.parts import FORMAT, Parts
 from bertflow.files import to_json
-from bertflow.maps import map_spec, of_unit_rows
+from bertflow.maps import UnitMap, fitted_map, gap_of, map_spec
 from bertflow.records import checksums, read_record, require_export
 from bertflow.registry import lookup
 
@@ -64,7 +65,8 @@ LEGACY_MODES = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens"
 LEGACY, MODERN = "sentence_transformers.models.", "sentence_transformers.sentence_transformer.modules."
 TYPES: Mapping[str, Mapping[str, str]] = {
     "legacy": {
-        name: LEGACY + name for name in ("Transformer", "WeightedLayerPooling", "Pooling", "Normalize", "Dense")
+        name: LEGACY + name
+        for name in ("Transformer", "WeightedLayerPooling", "Pooling", "Normalize", "Dense", "Router")
     },
     "modern": {
         "Transformer": "sentence_transformers.base.modules.transformer.Transformer",
@@ -72,6 +74,7 @@ TYPES: Mapping[str, Mapping[str, str]] = {
         "Pooling": MODERN + "pooling.Pooling",
         "Normalize": "sentence_transformers.base.modules.normalize.Normalize",
         "Dense": "sentence_transformers.base.modules.dense.Dense",
+        "Router": "sentence_transformers.base.modules.router.Router",
     },
 }
 """A layout -> the path of each built-in class. text-embeddings-inference knows only the legacy ones."""
@@ -83,7 +86,7 @@ WEIGHT_FILES = "model*.safetensors*"
 """Files of the transformer's weights; a saved encoder has other safetensors beside them."""
 StModule = tuple[str, Mapping[str, Any], Mapping[str, Tensor] | None]
 """One module after the transformer: its class, its config.json, and its model.safetensors. The last is None where the
-class has none; ours always have one, even if it is empty."""
+class has none; ours always have one, even if it is empty. A Router has a module for each role instead."""
 
 
 def write_sentence_transformer(parts: Parts, folder: Path, layout: str = "legacy") -> dict[str, Any]:
@@ -107,13 +110,12 @@ def write_sentence_transformer(parts: Parts, folder: Path, layout: str = "legacy
     _write_saved(parts, folder)
     shutil.copy2(parts.files / "config.json", folder)
     rows = [{"idx": 0, "name": "0", "path": "", "type": types["Transformer"]}]
-    for index, (name, config, tensors) in enumerate(modules, start=1):
-        path = folder / f"{index}_{name}"
-        path.mkdir()
-        _write(path / "config.json", config)
-        if tensors is not None:
-            save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, path / "model.safetensors")
-        rows.append({"idx": index, "name": str(index), "path": path.name, "type": types.get(name, PATH + name)})
+    for index, module in enumerate(modules, start=1):
+        path = folder / f"{index}_{module[0]}"
+        _write_module(path, module, types)
+        rows.append(
+            {"idx": index, "name": str(index), "path": path.name, "type": types.get(module[0], PATH + module[0])}
+        )
     _write(folder / "modules.json", rows)
     _write(folder / "config_sentence_transformers.json", _model_config(parts, names))
     _write(folder / "sentence_bert_config.json", _transformer_config(parts, names))
@@ -122,6 +124,22 @@ def write_sentence_transformer(parts: Parts, folder: Path, layout: str = "legacy
         _write(folder / "config.json", {**model_config, "output_hidden_states": True})
     parts.save_tokenizer(folder)
     return {"layout": layout, "modules": names}
+
+
+def _write_module(path: Path, module: StModule, types: Mapping[str, str]) -> None:
+    name, config, tensors = module
+    path.mkdir()
+    if name == "Router":
+        inside = {role: f"{role}_0_{one[0]}" for role, one in config.items()}
+        for role, one in config.items():
+            _write_module(path / inside[role], one, types)
+        kinds = {inside[role]: types[one[0]] for role, one in config.items()}
+        structure, routes = {role: [place] for role, place in inside.items()}, {"default_route": "document"}
+        _write(path / "router_config.json", {"types": kinds, "structure": structure, "parameters": routes})
+        return
+    _write(path / "config.json", config)
+    if tensors is not None:
+        save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, path / "model.safetensors")
 
 
 def _write_saved(parts: Parts, folder: Path) -> None:
@@ -236,13 +254,17 @@ def _dense(layout: str, weight: Tensor, bias: Tensor, activation: str) -> StModu
 def _calibration(parts: Parts, layout: str) -> list[StModule]:
     if parts.map is None:
         return []
-    affine = of_unit_rows(parts.map)
+    affine = fitted_map(parts.map)
     if isinstance(affine, AffineMap) and parts.dtype == "float32":
         # (x - shift) @ weight, written as weight^T x + bias; the product in float64, since it cancels.
-        weight = affine.weight.double().T
-        bias = -(weight @ affine.shift.double()).float()
-        dense = _dense(layout, weight.float(), bias, "torch.nn.modules.linear.Identity")
-        return [dense] if affine is parts.map else [("Normalize", {}, None), dense]
+        weight, shift, gap = affine.weight.double().T, affine.shift.double(), gap_of(parts.map)
+        shifts = {"document": shift} if gap is None else {"document": shift, "query": shift + gap.double()}
+        dense = {
+            role: _dense(layout, weight.float(), -(weight @ one).float(), "torch.nn.modules.linear.Identity")
+            for role, one in shifts.items()
+        }
+        last = dense["document"] if gap is None else ("Router", dense, None)
+        return [("Normalize", {}, None), last] if isinstance(parts.map, UnitMap) else [last]
     config = {"map": map_spec(parts.map), "format": FORMAT}
     tensors = {f"calibrator.{name}": tensor for name, tensor in parts.map.state_dict().items()}
     return [("Calibration", json.loads(to_json(config)), tensors)]

@@ -4,57 +4,101 @@
     onnx                    one graph and a tokenizer, nothing else needed
     safetensors             a folder that CalibratedEncoder.load reads
 
-Every folder holds a model card, ``golden.json``, and ``bertflow_export.json``, which says what was exported. The card's
-text is the template ``card.md``. Its figures come only from a results.json of ``bertflow evaluate``, and only from rows
-of the exported system: same weights, pooling, length, prompt and calibrator.
+Every folder holds a model card, ``golden.json``, and ``bertflow_export.json``, which says what was exported.
 """
 
-import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
-from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-from huggingface_hub import EvalResult, HfApi, ModelCard, ModelCardData
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
 from bertflow.affine import AffineMap
 from bertflow.calibrated import CalibratedEncoder
+from bertflow.data.sts import StsSource
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.encoder.license import license_of
+from bertflow.encoder.device import resolve_device
+from bertflow.encoder.options import EncoderOptions
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.errors import DataError, MissingExtraError, UsageError
-from bertflow.evaluation.rows import interval, number
-from bertflow.export.approximation import Int8Loss
-from bertflow.export.exported import Exported
+from bertflow.errors import MissingExtraError, UsageError
+from bertflow.export.approximation import Int8Loss, add_int8, linearize, require_flow
+from bertflow.export.card import Exported, make_card, push_export, read_results, require_name
 from bertflow.export.golden import Golden, distances, embed_locally
-from bertflow.export.onnx_encoder import read_export, write_onnx
+from bertflow.export.onnx_encoder import require_onnx, write_onnx
 from bertflow.export.parts import Parts, make_golden
-from bertflow.export.st_folder import OURS, write_sentence_transformer
-from bertflow.files import atomic_folder, require_replaceable
+from bertflow.export.st_folder import OURS, TYPES, write_sentence_transformer
+from bertflow.files import atomic_folder, require_place
+from bertflow.maps import UnitMap, fitted_map
+from bertflow.opening import load
 from bertflow.progress import working
-from bertflow.records import EXPORT, read_record, write_export_record
+from bertflow.records import EXPORT, write_export_record
 from bertflow.registry import lookup
 
-logger = logging.getLogger("bertflow")
-
-IDENTITY = (
-    "weights", "pooling", "max_length", "prompt", "query_prompt", "chunks", "token_counts", "calibrator", "fitted_rows"
-)  # fmt: skip
-"""Keys that two descriptions of one system share."""
 POOLED = {"mean": "their mean, each weighed by its number of tokens", "max": "their largest value in each coordinate"}
 """How chunks become one embedding, in words."""
-REFUSALS = cast(tuple[type[Exception], ...], (*HfHubHTTPError.__bases__, HFValidationError))
-"""With the errors of the HTTP library of ``huggingface_hub``, which differs between its versions; and OSError."""
 
 
-require_earlier = partial(require_replaceable, sign=EXPORT, what="an earlier export")
-"""Refuses a folder that an export would replace, unless it is one."""
+def export(
+    model: str | Path | SentenceEncoder,
+    options: EncoderOptions,
+    folder: Path,
+    target: str,
+    layout: str,
+    linearized: bool,
+    text: str | Path | None,
+    int8: bool,
+    suite: tuple[str, str] | None,
+    results: str | Path | None,
+    name: str | None,
+    license_: str | None,
+    push: str | None,
+    private: bool,
+    without_text_hashes: bool,
+    progress: bool | None,
+) -> Exported:
+    """Write what a user names; checked before anything is read, opened, written, compared and pushed.
+
+    ``suite`` names STS tasks and their folder, on which what is approximate is scored.
+    """
+    lookup("target", TARGETS, target)
+    lookup("layout", TYPES, layout)
+    if push:
+        require_name(push)
+    if target == "onnx":
+        require_onnx()
+    require_place(folder, folder=True, new=True, sign=EXPORT, what="an earlier export")
+    if suite:
+        StsSource(*suite)
+    resolve_device(options.get("device") or "auto")
+    options["device"] = "cpu"
+    model = load(model, **options)
+    if linearized:
+        require_flow(model.calibrator)
+
+    sets = list(StsSource(*suite)) if suite else []
+    if without_text_hashes:
+        model.forget_text()
+    cost: list[str] = []
+    if linearized:
+        model, cost = linearize(model, text, sets, progress)
+    written = write_export(
+        model,
+        folder,
+        target,
+        layout,
+        partial(add_int8, sets=sets, progress=progress) if int8 else None,
+        name=push or name or "",
+        results=read_results(Path(results), model.describe()) if results else (),
+        license=license_,
+        notes=[f"It stands in for a flow: {line}" for line in cost],
+    )
+    distance = golden_distance(folder) if target == "sentence-transformers" else None
+    commit = push_export(folder, push, private) if push else ""
+    return replace(written, stand_in=tuple(cost), distance=distance, commit=commit)
 
 
 @working("writing and checking the export")
@@ -77,7 +121,7 @@ def write_export(
         card: For ``make_card``.
     """
     write = lookup("target", TARGETS, target)
-    require_earlier(folder)
+    require_place(folder, folder=True, new=True, sign=EXPORT, what="an earlier export")
     given, chunks = system, system.describe().get("chunks") if target != "safetensors" else None
     with atomic_folder(folder) as aside, TemporaryDirectory() as scratch, TemporaryDirectory() as whole:
         if chunks:  # other tools embed a chunk, and split nothing
@@ -103,7 +147,9 @@ def write_export(
 def _long_texts(chunks: str, system: SentenceEncoder, cut: int) -> str:
     """What who uses an export has to do for long texts, since other tools do not split them."""
     pooled = POOLED[chunks.rpartition(":")[2]]
-    equal = "mean" in chunks and (system.calibrator is None or isinstance(system.calibrator.map, AffineMap))
+    module = system.calibrator.map if system.calibrator else None
+    linear = not isinstance(module, UnitMap) and isinstance(module and fitted_map(module), AffineMap | None)
+    equal = "mean" in chunks and linear
     before = "" if equal else " bertflow itself pools before the calibrator, and so has somewhat other numbers."
     return f"what was written cuts at {cut} tokens: split a text by {chunks}, embed its chunks, take {pooled}.{before}"
 
@@ -133,146 +179,3 @@ def golden_distance(folder: Path) -> float | None:
     except MissingExtraError:
         return None
     return float(distances(found, np.array(golden.vectors, np.float32)).max())
-
-
-def make_card(
-    system: SentenceEncoder,
-    written: Exported,
-    name: str = "",
-    results: Sequence[Mapping[str, Any]] = (),
-    license: str | None = None,  # noqa: A002 - the hub's word
-    notes: Sequence[str] = (),
-) -> ModelCard:
-    """The card of an export.
-
-    Args:
-        system: The encoder that was exported.
-        written: The export.
-        name: Name in the card; by default the folder's.
-        results: Measured rows (``read_results``).
-        license: License as the hub spells it; by default what the encoder's own README.md says, if it says one.
-        notes: Sentences at the end.
-    """
-    description, name = written.describe, name or written.folder.resolve().name
-    said: dict[str, Any] = license_of(system.raw._folder) if isinstance(system.raw, TransformerEncoder) else {}
-    if not (said or license):
-        logger.warning("No license was found for %s, so the model card names none.", description["encoder"])
-    data = ModelCardData(
-        model_name=name,
-        **({"license": license} if license else said),
-        library_name="sentence-transformers" if written.target == "sentence-transformers" else "bertflow",
-        pipeline_tag="sentence-similarity",
-        tags=["bertflow", "sentence-embeddings", "feature-extraction"],
-        base_model=description["encoder"] if str(description["encoder"]).count("/") == 1 else None,
-        eval_results=[
-            EvalResult(
-                task_type="sentence-similarity",
-                dataset_type=row["task"],
-                dataset_name=f"{row['task']} ({row['aggregation']})",
-                dataset_split=row["split"],
-                metric_type=row["metric"],
-                metric_name=row["metric"],
-                metric_value=row["value"],
-            )
-            for row in results
-        ]
-        or None,
-    )
-    return ModelCard.from_template(
-        data,
-        template_str=(files("bertflow.export") / "card.md").read_text(encoding="utf-8"),
-        name=name,
-        target=written.target,
-        describe=description,
-        ours=" and ".join(written.ours),
-        int8=str(written.int8 or ""),
-        dim=system.dim,
-        long_texts=written.facts.get("long_texts"),
-        facts={key: f"`{value}`" for key, value in description.items() if value not in ("", None)},
-        fitted=_fitted(system),
-        rows=[_cells(row) for row in results],
-        notes=list(notes),
-        license=license,
-        said=" ".join(f"`{value}`" for value in said.values()),
-    )
-
-
-@dataclass(frozen=True)
-class ResultsRecord:
-    """What a model card takes from ``results.json``."""
-
-    rows: list[dict[str, Any]]
-
-
-def read_results(path: Path, description: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The rows of a results.json that belong to this system, without sub-sets.
-
-    Raises:
-        DataError: If there are none; the message names the systems that were found.
-    """
-    rows = read_record(path, ResultsRecord, "results.json of `bertflow evaluate`", "Evaluate again.").rows
-    found = [row for row in rows if all(row.get(key) == description.get(key) for key in IDENTITY)]
-    if not found:
-        theirs = sorted({f"{row.get('system')} ({row.get('pooling')}, {row.get('calibrator', 'raw')})" for row in rows})
-        raise DataError(
-            f"{path} holds no results of this encoder ({description['pooling']}, "
-            f"{description.get('calibrator', 'raw')}), but of {', '.join(theirs) or 'none'}. Evaluate what you export."
-        )
-    return [row for row in found if row.get("aggregation") != "subset"]
-
-
-def _fitted(system: SentenceEncoder) -> str:
-    if system.calibrator is None:
-        return "Nothing was fitted."
-    provenance, n = system.calibrator.provenance, system.calibrator.moments_.n
-    if provenance is None:
-        return f"{n:,} embeddings of unknown text."
-    labels = f" Labels of {', '.join(provenance.labels)} were used." if provenance.labels else " No labels were used."
-    known = "" if provenance.text_hashes is not None else " of unknown text"
-    return f"{n:,} distinct sentences{known}.{labels}"
-
-
-def _cells(row: Mapping[str, Any]) -> list[str]:
-    metric, seen = row["metric"], row["seen"] if isinstance(row["seen"], str) else f"{row['seen']:.0%}"
-    figures = [f"{row['n']:,}", number(row["value"], metric), interval(row.get("ci_low"), row.get("ci_high"), metric)]
-    return [row["task"], row["split"], row["aggregation"], metric, *figures, seen]
-
-
-def push_export(folder: Path, repository: str, private: bool = False) -> str:
-    """Upload an export as one commit, by ``huggingface_hub``: its tokens, its endpoint, its retries.
-
-    Args:
-        folder: A folder that ``bertflow export`` wrote.
-        repository: ``owner/name``; made if it does not exist.
-        private: Whether a new repository is private.
-
-    Returns:
-        The address of the commit.
-
-    Raises:
-        UsageError: If the hub refuses or cannot be reached.
-    """
-    description = read_export(folder)["describe"]
-    api = HfApi(library_name="bertflow")
-    message = f"{description['pooling']} of {description['encoder']}, {description.get('calibrator', 'as it comes')}"
-    try:
-        api.create_repo(repository, private=private, exist_ok=True)
-        commit = api.upload_folder(folder_path=folder, repo_id=repository, commit_message=message)
-    except REFUSALS as error:
-        reason = " ".join(str(error).split()).split(". ")[0].rstrip(".")
-        raise UsageError(
-            f"{repository!r} could not be pushed to {api.endpoint}: {reason}. The export is complete in {folder}: "
-            "check the name, the network and `hf auth login`, then push it again with `hf upload`."
-        ) from error
-    return str(commit.commit_url)
-
-
-def require_name(repository: str) -> None:
-    """Check that a repository is named ``owner/name``.
-
-    Raises:
-        UsageError: If it is not.
-    """
-    owner, slash, name = repository.partition("/")
-    if not (owner and slash and name) or "/" in name:
-        raise UsageError(f"--push takes OWNER/NAME, got {repository!r}.")

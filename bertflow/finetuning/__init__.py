@@ -21,7 +21,10 @@ class FinetuneRecipe:
     With few NLI labels in-batch-negatives raises scores (configs/nli-siamese.yaml), classification, which is the
     paper's, lowers them (configs/paper-nli.yaml)."""
     learning_rate: float = 2e-5
-    """Learning rate of the encoder and of the head."""
+    """Learning rate of the encoder."""
+    head_learning_rate: float | None = None
+    """Learning rate of the head of classification and simcse, as 1e-3 where pairs are few; the encoder's by default,
+    as in the paper."""
     batch_size: int = 16
     """Pairs of one step, over all ranks; those that do not fill a last batch are left out of the epoch."""
     epochs: float = 1.0
@@ -60,9 +63,9 @@ class FinetuneRecipe:
 
     def __post_init__(self) -> None:
         require_least(self, "finetune", {"batch_size": 1, "checkpoint_every": 1, "max_length": 1})
-        for name in ("learning_rate", "epochs", "scale"):
-            if getattr(self, name) <= 0:
-                raise UsageError(f"finetune.{name} must be above 0, got {getattr(self, name):g}.")
+        for name in ("learning_rate", "head_learning_rate", "epochs", "scale"):
+            if (value := getattr(self, name)) is not None and value <= 0:
+                raise UsageError(f"finetune.{name} must be above 0, got {value:g}.")
         for name, most in (("warmup", 1.0), ("held_out", 0.5)):
             if not 0 <= getattr(self, name) <= most:
                 raise UsageError(f"finetune.{name} is a share from 0 to {most:g}, got {getattr(self, name):g}.")

@@ -3,11 +3,10 @@
     encoder + pairs -> hold some out -> train -> judge on those -> save
 
 Each sentence is tokenized once, a batch is two padded sides. The order of the pairs depends on (seed, epoch) alone, and
-a batch counts its pairs over all ranks (``bertflow.training.rows``): a run takes the same steps on any number of
+a batch counts its pairs over all ranks (``bertflow.training.batches``): a run takes the same steps on any number of
 ranks, and goes on in the middle of an epoch where it was interrupted.
 """
 
-import time
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -22,7 +21,7 @@ from torch import Tensor
 
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.device import unplanned_attention
-from bertflow.encoder.learned import Supervision, save_tuned
+from bertflow.encoder.seen_text import Supervision, save_tuned
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.finetuning import FinetuneRecipe
@@ -33,9 +32,9 @@ from bertflow.progress import peak_memory
 from bertflow.registry import lookup
 from bertflow.store.text import distinct_rows
 from bertflow.text_keys import digest, hash_text, hash_texts
+from bertflow.training.batches import InOrder, ShuffledBatches, seeded_order
 from bertflow.training.checkpoints import DivergenceError
 from bertflow.training.module import TrainingData
-from bertflow.training.rows import InOrder, ShuffledBatches, seeded_order
 from bertflow.training.trainer import quiet_trainer, recipe_limits, run_training
 
 JUDGED_AT_ONCE = 64
@@ -56,8 +55,8 @@ class PairData(TrainingData):
         order, held = seeded_order(len(pairs), seed), round(len(pairs) * recipe.held_out)
         batches = ShuffledBatches(torch.arange(len(pairs)), np.sort(order[held:]), recipe.batch_size, seed)
         super().__init__(batches, torch.from_numpy(np.sort(order[:held])), JUDGED_AT_ONCE)
-        distinct, rows = distinct_rows((*pairs.first, *pairs.second))
-        self._encoder, self._text, self._sides = encoder, encoder.tokenized(distinct), rows.reshape(2, -1)
+        distinct, rows = distinct_rows((*pairs.first, *pairs.second, *pairs.negatives))
+        self._encoder, self._text, self._sides = encoder, encoder.tokenized(distinct), rows.reshape(-1, len(pairs))
         self._keys = np.array([hash_text(sentence) for sentence in distinct], dtype=np.uint64).view(np.int64)
         self._targets = None if pairs.target is None else torch.from_numpy(pairs.target)
         self.text_hashes = hash_texts(distinct)
@@ -69,15 +68,17 @@ class PairData(TrainingData):
     def batch(self, index: NDArray[np.int64]) -> PairBatch:
         """The pairs at ``index``, padded, on the CPU."""
         rows = self._sides[:, index]
-        first, second = (self._encoder.padded(self._text, side) for side in rows)
+        first, second, *third = (self._encoder.padded(self._text, side) for side in rows)
         targets = None if self._targets is None else self._targets[torch.from_numpy(index)]
-        return PairBatch(first, second, torch.from_numpy(self._keys[rows]), targets)
+        return PairBatch(first, second, torch.from_numpy(self._keys[rows]), targets, *third)
 
 
 def siamese_options(recipe: FinetuneRecipe, n: int) -> dict[str, Any]:
     """What a recipe asks of a Trainer, for ``n`` pairs."""
     held_out = round(n * recipe.held_out)
-    return recipe_limits(recipe.epochs, recipe.clip_norm, (n - held_out) // recipe.batch_size, held_out)
+    steps = (n - held_out) // recipe.batch_size
+    limits = recipe_limits(recipe.epochs, recipe.clip_norm, steps, held_out)
+    return limits | {"log_every_n_steps": min(50, max(1, int(steps * recipe.epochs) // 10))}
 
 
 class SiameseFit:
@@ -100,6 +101,10 @@ class SiameseFit:
         got = "none" if pairs.target is None else "classes" if pairs.classes else "scores"
         if wanted not in ("none", "text", got):
             raise UsageError(f"The objective {recipe.objective} learns from {wanted}, but the pairs carry {got}.")
+        if pairs.negatives and (wanted != "none" or recipe.joint):
+            raise UsageError(
+                "Negatives are for the objective in-batch-negatives, without joint. Leave their column out."
+            )
         if wanted == "text" and pairs.first != pairs.second:
             raise UsageError(f"The objective {recipe.objective} pairs each sentence with itself. Give sentences alone.")
         description = encoder.describe()
@@ -108,7 +113,7 @@ class SiameseFit:
                 f"Weights are trained in float32, but the encoder is in {description['dtype']}. Open it with "
                 "dtype='float32'; the Trainer's precision='bf16-mixed' computes in half precision."
             )
-        encoder.count_missing((*pairs.first, *pairs.second))
+        encoder.count_missing((*pairs.first, *pairs.second, *pairs.negatives))
         if wanted == "text" or recipe.dropout is not None:
             set_dropout(encoder, recipe.dropout)
         self.encoder, self.pairs, self.recipe, self.seed = encoder, pairs, recipe, seed
@@ -135,12 +140,11 @@ class SiameseFit:
             KeyboardInterrupt: After Ctrl-C or SIGTERM.
         """
         self.recipe.require_even(trainer.world_size)
-        self.module.begun = time.perf_counter()
         try:
             with unplanned_attention():
                 run_training(trainer, self.module, self.data, resume)
         finally:
-            self.steps, self.seconds = trainer.global_step, self.module.seconds
+            self.steps, self.seconds = trainer.global_step, self.module.clock.seconds
         self.module.eval().to(self.encoder.device)
         if not all(bool(parameter.isfinite().all()) for parameter in self.module.parameters()):
             raise DivergenceError(

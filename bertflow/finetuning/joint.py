@@ -33,7 +33,7 @@ from bertflow.finetuning.siamese import Siamese
 from bertflow.flow.glow import FlowMap, build_glow
 from bertflow.registry import lookup
 from bertflow.store.text import distinct_rows
-from bertflow.training.fitting import FlowFit
+from bertflow.training.flow_fit import FlowFit
 from bertflow.training.module import LN2, BertFlow, build_optimizer, planned_steps, scheduled
 
 
@@ -153,5 +153,5 @@ def finished_flow(module: Joint, pairs: Pairs, encoder: TransformerEncoder) -> F
     made = replace(taken, dropout=True, keep="last", ema=0.0)
     fit = FlowFit(encoder.encode(distinct)[rows], made, module.run["seed"], sentences, encoder)
     fit.module.flow.load_state_dict(flow.flow.state_dict())
-    fit.steps, fit.seconds, fit.finished = module.trainer.global_step, module.seconds, True
+    fit.steps, fit.seconds, fit.finished = module.trainer.global_step, module.clock.seconds, True
     return fit

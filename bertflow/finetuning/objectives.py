@@ -2,7 +2,8 @@
 
     classification        cross-entropy of W [u; v; |u - v|], W without bias       labelled pairs, as SBERT
     regression            (cos(u, v) - score / 5)^2                                graded pairs
-    in-batch-negatives    cross-entropy of scale * cos(u_i, v_j) over all j        pairs that belong together
+    in-batch-negatives    cross-entropy of scale * cos(u_i, v_j) over all j        pairs that belong together; the w_j
+                                                                                   of all negatives are among the v_j
     simcse                the same of h(u), h(v): one sentence, dropped out twice  sentences, without labels
 
 A step's other answers are those of all ranks.
@@ -29,6 +30,7 @@ class Sides:
         first: A number for each first text (n,): equal numbers, equal texts.
         second: The same for the second ones.
         targets: Classes (n,) or scores in [0, 1]; None where there are none.
+        w: Embeddings of the negatives (n, dim), and ``third`` their numbers (n,); None where there are none.
     """
 
     u: Tensor
@@ -36,9 +38,11 @@ class Sides:
     first: Tensor
     second: Tensor
     targets: Tensor | None
+    w: Tensor | None = None
+    third: Tensor | None = None
 
     def swapped(self) -> "Sides":
-        """The same with the sides exchanged."""
+        """These sides, exchanged; the negatives are wrong answers to the first alone."""
         return Sides(self.v, self.u, self.second, self.first, self.targets)
 
 
@@ -108,7 +112,8 @@ class Regression(AbstractObjective):
 class InBatchNegatives(AbstractObjective):
     """Each first text must find its own second text among all second texts of the step, those of other ranks included.
 
-    A text that occurs twice in a step is not a wrong answer to itself: such candidates are left out.
+    Where pairs have negatives, those of the whole step are wrong answers, too. A text that occurs twice in a step is
+    not a wrong answer to itself: such candidates are left out.
 
     Source: Henderson et al. 2017, arXiv:1705.00652, section 4; scaled cosine and both sides as in
     sentence-transformers' MultipleNegativesRankingLoss.
@@ -125,11 +130,14 @@ class InBatchNegatives(AbstractObjective):
 
     def _one_side(self, sides: Sides, rank: int, gather: Gather) -> Judged:
         candidates, texts, asked = gather(sides.v), gather(sides.second), gather(sides.first)
-        logits = self.recipe.scale * normalize(sides.u) @ normalize(candidates).T
-        row = torch.arange(len(sides.u), device=logits.device)
+        row = torch.arange(len(sides.u), device=sides.u.device)
         own = row + rank * len(row)
         same = (sides.second[:, None] == texts) | (sides.first[:, None] == asked)
         same[row, own] = False
+        if sides.w is not None and sides.third is not None:
+            candidates = torch.cat([candidates, gather(sides.w)])
+            same = torch.cat([same, sides.second[:, None] == gather(sides.third)], 1)
+        logits = self.recipe.scale * normalize(sides.u) @ normalize(candidates).T
         logits = logits.masked_fill(same, -torch.inf)
         return {"loss": cross_entropy(logits, own), "right": (logits.argmax(1) == own).float().mean()}
 

@@ -7,18 +7,14 @@ batch) after any number of interruptions; on any number of ranks too, but for dr
 """
 
 import math
-import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.plugins.precision import Precision
-from pytorch_lightning.utilities.enums import GradClipAlgorithmType
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from bertflow.encoder.batching import Batch
 from bertflow.encoder.device import sent
@@ -27,7 +23,7 @@ from bertflow.errors import UsageError
 from bertflow.finetuning import FinetuneRecipe
 from bertflow.finetuning.objectives import OBJECTIVES, Judged, Sides
 from bertflow.registry import lookup
-from bertflow.training.checkpoints import is_due, require_finite_loss
+from bertflow.training.checkpoints import Clock, is_due, require_finite_loss
 from bertflow.training.module import Borrowed, planned_steps, require_precision, scheduled
 
 
@@ -38,27 +34,30 @@ class PairBatch:
     Attributes:
         first: The first sentences.
         second: The second ones.
-        texts: A number for each text, by side (2, n): equal numbers, equal texts by key.
+        texts: A number for each text, by side (2, n), or (3, n): equal numbers, equal texts by key.
         targets: Classes or scores (n,); None where there are none.
+        third: The negatives; None where there are none.
     """
 
     first: Batch
     second: Batch
     texts: Tensor
     targets: Tensor | None
+    third: Batch | None = None
 
     def __len__(self) -> int:
         """How many pairs there are."""
         return len(self.first.rows)
 
     def to(self, device: torch.device) -> "PairBatch":
-        """The same batch on a device."""
+        """This batch on a device."""
         targets = None if self.targets is None else sent(self.targets, device)
-        return PairBatch(self.first.to(device), self.second.to(device), sent(self.texts, device), targets)
+        third = None if self.third is None else self.third.to(device)
+        return PairBatch(self.first.to(device), self.second.to(device), sent(self.texts, device), targets, third)
 
 
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
-"""Of Lightning's, those that keep the weights in float32."""
+"""Precisions of Lightning that keep the weights in float32."""
 SOME_TEXT = "a sentence"
 
 
@@ -77,7 +76,7 @@ class Siamese(pl.LightningModule):
     ) -> None:
         super().__init__()
         self.recipe, self.run = recipe, dict(run)
-        self.seconds_before, self.begun = 0.0, time.perf_counter()
+        self.clock = Clock()
         self._borrowed = Borrowed(encoder)
         self.model = encoder.model.requires_grad_(True)
         freeze_unread(encoder)
@@ -89,17 +88,15 @@ class Siamese(pl.LightningModule):
             (newer or self.model.gradient_checkpointing_enable)({"use_reentrant": False})
         self.train()  # Lightning leaves the mode as it finds it
 
-    @property
-    def seconds(self) -> float:
-        """Duration of the training so far, the part before a resumption included."""
-        return self.seconds_before + time.perf_counter() - self.begun
-
     def forward(self, batch: PairBatch) -> Sides:
         """Both sides' embeddings, each (n, dim)."""
         encoder = self._borrowed.encoder
         assert encoder is not None
         u, v = encoder.embed_batch(batch.first), encoder.embed_batch(batch.second)
-        return Sides(u.float(), v.float(), batch.texts[0], batch.texts[1], batch.targets)
+        sides = Sides(u.float(), v.float(), batch.texts[0], batch.texts[1], batch.targets)
+        if batch.third is None:
+            return sides
+        return replace(sides, w=encoder.embed_batch(batch.third).float(), third=batch.texts[2])
 
     def judged(self, batch: PairBatch, gathered: bool) -> Judged:
         """The loss of one batch; ``gathered`` where other ranks hold other pairs of it."""
@@ -156,6 +153,10 @@ class Siamese(pl.LightningModule):
         judged = self.judged_held_out(batch)
         self.log_dict({f"val/{name}": value for name, value in judged.items()}, batch_size=len(batch), prog_bar=True)
 
+    def configure_callbacks(self) -> list[pl.Callback]:
+        """The clock."""
+        return [self.clock]
+
     def learners(self) -> Iterable[nn.Parameter]:
         """What the optimizer moves, as far as it needs gradients."""
         return self.parameters()
@@ -169,33 +170,26 @@ class Siamese(pl.LightningModule):
         total = planned_steps(self.trainer)
         if math.isinf(total):
             raise UsageError("The learning rate falls to zero at the end. Set trainer.max_epochs or trainer.max_steps.")
-        trained = [p for p in self.learners() if p.requires_grad]
+        trained, own = [p for p in self.learners() if p.requires_grad], self.recipe.head_learning_rate
+        head = {id(p) for p in self.objective.parameters()} if own else set()
         groups = [
-            {"params": [p for p in trained if p.ndim > 1], "weight_decay": self.recipe.weight_decay},
-            {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
+            {
+                "params": [p for p in trained if (p.ndim > 1) == matrix and (id(p) in head) == of_head],
+                "weight_decay": self.recipe.weight_decay if matrix else 0.0,
+                "lr": own if of_head else self.recipe.learning_rate,
+            }
+            for of_head in (False, True)
+            for matrix in (True, False)
         ]
-        # One kernel for all parameters: six times as fast on a CPU. With 16-mixed, gradients are scaled outside of it.
-        fused = self.trainer.precision != "16-mixed"
-        optimizer = torch.optim.AdamW([g for g in groups if g["params"]], lr=self.recipe.learning_rate, fused=fused)
+        # One kernel for all parameters: six times as fast on a CPU. Lightning does not clip its gradients where mixed.
+        fused = "mixed" not in str(self.trainer.precision)
+        optimizer = torch.optim.AdamW([group for group in groups if group["params"]], fused=fused)
         warmup = math.ceil(total * self.recipe.warmup)
         return scheduled(optimizer, lambda step: learning_rate_share(step, int(total), warmup))
 
-    def configure_gradient_clipping(
-        self,
-        optimizer: Optimizer,
-        gradient_clip_val: float | None = None,
-        gradient_clip_algorithm: str | None = None,
-    ) -> None:
-        """As Lightning does, but it refuses fused optimizers in all mixed precisions, though only 16-mixed scales."""
-        if self.trainer.precision != "bf16-mixed":
-            self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
-        elif gradient_clip_val:
-            algorithm = GradClipAlgorithmType(gradient_clip_algorithm or "norm")
-            Precision().clip_gradients(optimizer, gradient_clip_val, algorithm)
-
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """A checkpoint records its run and the time that it took."""
-        checkpoint["bertflow_run"], checkpoint["bertflow_seconds"] = self.run, self.seconds
+        """A checkpoint records its run."""
+        checkpoint["bertflow_run"] = self.run
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse to go on from a checkpoint of another run.
@@ -204,7 +198,6 @@ class Siamese(pl.LightningModule):
             UsageError: If encoder, pairs, seed or recipe differ; the message names the first.
         """
         theirs = checkpoint.get("bertflow_run", {})
-        self.seconds_before = checkpoint.get("bertflow_seconds", 0.0)
         for name, value in self.run.items():
             if theirs.get(name) != value:
                 raise UsageError(

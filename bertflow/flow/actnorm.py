@@ -20,7 +20,7 @@ from bertflow.errors import DataError, UsageError
 from bertflow.flow.transforms import AbstractPart, LogAbsDet
 
 EPS = 1e-6
-"""Added to the standard deviation. Source: bohanli/BERT-flow flow/glow_ops_1x1.py, actnorm_scale."""
+"""Term added to the standard deviation. Source: bohanli/BERT-flow flow/glow_ops_1x1.py, actnorm_scale."""
 
 STARTS: Mapping[str, str] = {
     "identity": "shift 0 and scale 1",

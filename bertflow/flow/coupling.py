@@ -27,9 +27,9 @@ from bertflow.registry import lookup
 NetworkFactory = Callable[[int, int], nn.Module]
 """(width read, width made) -> a network."""
 LEAST_LOG_SCALE = -10.0
-"""Of an affine coupling: below, far from the rows of the fit, the scale would vanish and its inverse overflow."""
+"""Smallest log scale of an affine coupling; below it, far from the rows of the fit, the scale would vanish."""
 LEAST_DEVIATION = 0.1
-"""Of a hidden unit that is started from data, as a share of its layer's: what hardly varies is not blown up."""
+"""Smallest deviation of a hidden unit that is started from data, as a share of its layer's: noise is not blown up."""
 
 
 class AdditiveCoupling(AbstractPart):
@@ -89,7 +89,7 @@ class AffineCoupling(AbstractPart):
         return torch.cat((first, second * (-log_scale).exp() - shift), 1), -log_scale.sum(1)
 
 
-COUPLINGS: Mapping[str, Callable[[int, NetworkFactory], Transform]] = {
+COUPLINGS: dict[str, Callable[[int, NetworkFactory], Transform]] = {
     "additive": AdditiveCoupling,
     "affine": AffineCoupling,
 }

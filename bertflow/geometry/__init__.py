@@ -1,17 +1,13 @@
 """A report on the geometry of an encoder, before and after calibration.
 
-measures      cloud.py  measures.py  pairs.py  frequency.py  contexts.py  history.py: numbers, and sections of them
-report        card.py  inspecting.py: what is looked at, and which sections are made
+measures      cloud.py  measures.py  pairs.py  frequency.py  contexts.py  masked.py  fitted.py, with their sections
+report        sections.py  inspecting.py: which sections are made, and what is looked at
 records       report.py: the card, the sections, and the page; imports none of the others
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bertflow.errors import UsageError
-
-if TYPE_CHECKING:
-    from bertflow.encoder.abstract import SentenceEncoder
 
 FEWEST = 24
 """Fewest sentences for a report: ten neighbors are then fewer than half of them."""
@@ -29,6 +25,6 @@ def require_page(output: str | Path | None, open_report: bool) -> None:
         raise UsageError("A report that is not written cannot be opened. Give an output folder.")
 
 
-def run_folder(model: "str | Path | SentenceEncoder | None") -> Path | None:
+def run_folder(model: object) -> Path | None:
     """The folder of a training run, if that is what the user named."""
     return Path(model) if isinstance(model, str | Path) and (Path(model) / "run.json").is_file() else None

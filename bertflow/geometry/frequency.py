@@ -21,12 +21,12 @@ from sklearn.linear_model import LinearRegression
 from bertflow.correlation import FEWEST, fisher_interval, spearman
 from bertflow.data.corpus import words_of
 from bertflow.errors import DataError
-from bertflow.geometry.cloud import Cloud, mean_length_share, nearest
-from bertflow.geometry.explained import NEIGHBORHOOD
-from bertflow.geometry.report import GeometrySection, listed
+from bertflow.geometry.cloud import Cloud, nearest
+from bertflow.geometry.measures import mean_length_share
+from bertflow.geometry.report import GeometrySection, attributes, listed
 from bertflow.moments import Float64
 from bertflow.tables import MISSING, Table
-from bertflow.training.rows import seeded_order
+from bertflow.training.batches import seeded_order
 
 RANKS = ((0, 100), (100, 500), (500, 5000), (5000, 10000))
 """The paper's bins of words by frequency rank: first rank, and the rank after the last."""
@@ -54,9 +54,11 @@ class Bin:
         name: Name of the bin.
         n: Number of rows.
         log_frequency: Mean natural logarithm of their relative frequency.
-        length: Mean length of the rows.
-        distance: Mean Euclidean distance to the k nearest rows, by k.
-        product: Mean dot product with the k rows of largest product, by k.
+        length: Mean Euclidean length of the embeddings. Where it is the same in all rows, word frequency does not
+            decide how far from the origin they lie.
+        distance: Mean Euclidean distance to the nearest embeddings. The larger, the emptier the space around them.
+        product: Mean dot product with the embeddings where it is largest. It grows with the lengths, which a cosine
+            does not.
     """
 
     name: str
@@ -70,6 +72,10 @@ class Bin:
         """Length, distances and products for tables."""
         values = [self.length, *(self.distance[k] for k in ks), *(self.product[k] for k in ks)]
         return [f"{value:.2f}" for value in values]
+
+
+NEIGHBORHOOD = {name: attributes(Bin)[name] for name in ("length", "distance", "product")}
+"""What the numbers of a bin are, and how to read them."""
 
 
 def bins(x: NDArray[np.floating], groups: Mapping[str, NDArray[np.int64]], log_frequency: Float64) -> tuple[Bin, ...]:
@@ -86,17 +92,10 @@ def bins(x: NDArray[np.floating], groups: Mapping[str, NDArray[np.int64]], log_f
     for name, rows in groups.items():
         if len(rows):
             chosen = rows[np.sort(seeded_order(len(rows), 0)[:LOOKED_AT])]
-            far, products = (nearest(x64, max(NEAREST), by, chosen)[1] for by in ("euclidean", "dot"))
-            found.append(
-                Bin(
-                    name=name,
-                    n=len(rows),
-                    log_frequency=float(log_frequency[rows].mean()),
-                    length=float(np.linalg.norm(x64[rows], axis=1).mean()),
-                    distance={k: float(-far[:, :k].mean()) for k in NEAREST},
-                    product={k: float(products[:, :k].mean()) for k in NEAREST},
-                )
-            )
+            far, near = (nearest(x64, max(NEAREST), by, chosen)[1] for by in ("euclidean", "dot"))
+            distance, product = ({k: float(side[:, :k].mean()) for k in NEAREST} for side in (-far, near))
+            length = float(np.linalg.norm(x64[rows], axis=1).mean())
+            found.append(Bin(name, len(rows), float(log_frequency[rows].mean()), length, distance, product))
     return tuple(found)
 
 
@@ -118,7 +117,7 @@ class LengthTrend:
 
     @classmethod
     def of(cls, x: NDArray[np.floating], log_frequency: Float64) -> "LengthTrend":
-        """Of rows (n, dim) and their log frequencies (n,), NaN where there is none."""
+        """Trend of rows (n, dim) with their log frequencies (n,), NaN where there is none."""
         known = np.isfinite(log_frequency)
         lengths = np.linalg.norm(np.asarray(x, dtype=np.float64)[known], axis=1)
         frequency = log_frequency[known]
@@ -197,7 +196,7 @@ def explained_by(coordinates: Float64, log_frequency: Float64) -> float:
     return float(LinearRegression().fit(given, target).score(given, target)) if np.ptp(target) else 0.0
 
 
-def show_frequency_plane(clouds: Mapping[str, Cloud], log_frequency: Float64, counted: str) -> GeometrySection:
+def show_plane(clouds: Mapping[str, Cloud], log_frequency: Float64, counted: str) -> GeometrySection:
     """Every sentence in the plane of the two largest singular directions, colored by log frequency."""
     planes = {name: plane(cloud) for name, cloud in clouds.items()}
     # Of root mean square length one, so that clouds of different scale share their axes.
@@ -239,7 +238,7 @@ def _frame(points: Mapping[str, Float64]) -> tuple[Float64, int]:
     return frame, outside
 
 
-def show_sentences_by_frequency(clouds: Mapping[str, Cloud], log_frequency: Float64) -> GeometrySection:
+def show_sentences(clouds: Mapping[str, Cloud], log_frequency: Float64) -> GeometrySection:
     """Length and neighborhood of sentences, in five bins of word frequency."""
     frequency = log_frequency[next(iter(clouds.values())).sample_index]
     groups = fifths(frequency)
@@ -271,9 +270,7 @@ def show_sentences_by_frequency(clouds: Mapping[str, Cloud], log_frequency: Floa
     )
 
 
-def show_words_by_frequency(
-    words: Sequence[str], vectors: NDArray[np.floating], counts: Mapping[str, int]
-) -> GeometrySection:
+def show_words(words: Sequence[str], vectors: NDArray[np.floating], counts: Mapping[str, int]) -> GeometrySection:
     """The paper's table 1, on this encoder's word embeddings; see ``words_by_rank``."""
     rows, known = words_by_rank(words, vectors, counts), np.array([counts.get(word, 0) for word in words])
     trend = LengthTrend.of(vectors, np.log(np.where(known > 0, known, np.nan)))

@@ -18,33 +18,43 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import roc_auc_score
 
 from bertflow.correlation import spearman
 from bertflow.data.pairs import Pairs, load_pairs
-from bertflow.data.sts import expand_tasks, load_sts
+from bertflow.data.sts import StsSource
 from bertflow.data.tables import table_suffix
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import UsageError
 from bertflow.evaluation.edits import LEVELS, edit_distance
 from bertflow.evaluation.evaluating import evaluate_retrieval, score_sets
-from bertflow.evaluation.figures import random_pair_cosines
-from bertflow.evaluation.systems import encode_sets
+from bertflow.evaluation.sides import encode_sets
+from bertflow.evaluation.ungraded import random_pair_cosines
 from bertflow.geometry.cloud import Cloud
-from bertflow.geometry.explained import PARAPHRASES, SCORES
-from bertflow.geometry.report import GeometrySection, listed, rounded
+from bertflow.geometry.measures import uniformity
+from bertflow.geometry.report import GeometrySection, docstring, listed, rounded
 from bertflow.moments import Float64
+from bertflow.scoring.domain import auroc
 from bertflow.similarity import SIMILARITIES
 from bertflow.tables import Table
 
 ALIKE = 0.8
 """Share of the range of the human scores from which a pair counts as a paraphrase: 4 on the scale from 0 to 5."""
+COSINE_BINS = 60
+"""Bins of the histogram of cosines."""
 BINS = 15
 """Bins of the curve that says what a score means."""
 HILLS = 30
 """Bins of the histograms whose overlap is measured."""
 DRAWN = 2000
 """Largest number of pairs that are drawn as points."""
+SCORES: Mapping[str, str] = {
+    "hit@1": "Share of queries whose own text is nearer than every other text. 0 is none, 100 is all.",
+    "Spearman": "Correlation of the ranks of the cosines with those of the human scores. 0 is chance, 100 is the same "
+    "order.",
+    "interval": "The range that holds the value for 95 of 100 other samples of such pairs. Two systems can differ "
+    "although their bars overlap, since they share their pairs.",
+}
+"""What the numbers are, and how to read them."""
 
 
 @dataclass(frozen=True)
@@ -96,10 +106,10 @@ def load_scored_pairs(name: str, data_dir: str) -> Pairs:
     """
     if table_suffix(name):
         return load_pairs(name, ("retrieval", "graded"))
-    tasks = expand_tasks(name, data_dir)
-    if len(tasks) > 1:
-        raise UsageError(f"pairs takes one task, got {len(tasks)}: {', '.join(tasks)}. Choose one.")
-    return load_sts(tasks[0], data_dir)
+    source = StsSource(name, data_dir)
+    if len(source.names) > 1:
+        raise UsageError(f"pairs takes one task, got {len(source.names)}: {', '.join(source.names)}. Choose one.")
+    return next(iter(source))
 
 
 def cosines_of_pairs(systems: Mapping[str, SentenceEncoder], pairs: Pairs) -> PairCosines:
@@ -111,14 +121,9 @@ def cosines_of_pairs(systems: Mapping[str, SentenceEncoder], pairs: Pairs) -> Pa
         bound = gold.min() + ALIKE * np.ptp(gold)
         alike, rule = gold >= bound, f"human score of at least {bound:g}"
     (embedded,) = encode_sets(systems, [pairs])
-    return PairCosines(
-        name=pairs.task,
-        cosines={name: cosine(x, y) for name, x, y in embedded},
-        alike=alike,
-        rule=rule,
-        edits=np.array([float(edit_distance(cut(a), cut(b))) for a, b in zip(pairs.first, pairs.second, strict=True)]),
-        gold=gold,
-    )
+    cosines = {name: cosine(x, y) for name, x, y in embedded}
+    edits = [float(edit_distance(cut(a), cut(b))) for a, b in zip(pairs.first, pairs.second, strict=True)]
+    return PairCosines(pairs.task, cosines, alike, rule, np.array(edits), gold)
 
 
 def scores_of_pairs(systems: Mapping[str, SentenceEncoder], pairs: Pairs) -> PairScores:
@@ -143,17 +148,14 @@ def scores_of_pairs(systems: Mapping[str, SentenceEncoder], pairs: Pairs) -> Pai
 
 
 def alignment(cosines: Float64) -> float:
-    """Mean squared distance of the unit rows of pairs with these cosines, in [0, 4]; 2 for unrelated isotropic rows.
-
-    For unit rows |u - v|^2 is 2 - 2 cos(u, v).
-    """
+    """Mean squared distance of two paraphrases, scaled to length one. The lower, the closer they lie."""
+    # For unit rows |u - v|^2 is 2 - 2 cos(u, v).
     return float((2 - 2 * cosines).mean())
 
 
 def separation(paraphrases: Float64, random: Float64) -> float:
-    """Probability that a paraphrase has a higher cosine than a random pair, ties half; 0.5 is chance, 1 is perfect."""
-    alike = np.repeat([1, 0], [len(paraphrases), len(random)])
-    return float(roc_auc_score(alike, np.concatenate([paraphrases, random])))
+    """Probability that a paraphrase has a higher cosine than a random pair. 0.5 is chance, 1 is perfect."""
+    return auroc(paraphrases, random)
 
 
 def overlap(a: Float64, b: Float64) -> float:
@@ -162,14 +164,9 @@ def overlap(a: Float64, b: Float64) -> float:
     return float(np.minimum(*(np.histogram(one, edges)[0] / len(one) for one in (a, b))).sum())
 
 
-def random_cosines(cloud: Cloud) -> Float64:
-    """Cosines of random pairs of different sampled rows."""
-    return random_pair_cosines(cloud.sample, np.random.default_rng(0))
-
-
 def show_cosines(clouds: Mapping[str, Cloud], pairs: PairCosines | None = None) -> GeometrySection:
     """Cosines of random pairs, and of paraphrases where there are any."""
-    panels = {name: {"random pairs": random_cosines(cloud)} for name, cloud in clouds.items()}
+    panels = {name: {"random pairs": cloud.random_cosines} for name, cloud in clouds.items()}
     if pairs is not None:
         panels = {name: {**samples, "paraphrases": pairs.paraphrases(name)} for name, samples in panels.items()}
     quantiles = {
@@ -188,10 +185,16 @@ def show_cosines(clouds: Mapping[str, Cloud], pairs: PairCosines | None = None) 
         numbers = {"overlap": {name: value / 100 for name, value in shared.items()}}
         told += f", paraphrases ({pairs.rule}) of {middle['paraphrases']}. The two hills of a panel have "
         told += f"{listed(shared, 0, ' %')} of their area in common; the less, the better a threshold can work."
+    everything = np.concatenate([sample for samples in panels.values() for sample in samples.values()])
+    edges = np.linspace(everything.min(), everything.max() + 1e-9, COSINE_BINS + 1)
+    counts = {
+        name: {kind: np.histogram(sample, edges)[0] for kind, sample in samples.items()}
+        for name, samples in panels.items()
+    }
     return GeometrySection(
         told,
-        {"quantiles 5, 50, 95 %": quantiles, **numbers},
-        lambda plots: plots.histograms(panels, "cosine"),
+        {"quantiles 5, 50, 95 %": quantiles, **numbers, "histogram": {"edges": edges, "counts": counts}},
+        lambda plots: plots.histograms(panels, edges, "cosine"),
         f"Histograms of cosines of {' and '.join(kinds)}, a panel for each of {', '.join(panels)}.",
     )
 
@@ -202,7 +205,7 @@ def show_paraphrases(clouds: Mapping[str, Cloud], pairs: PairCosines) -> Geometr
         name: {
             "alignment": alignment(pairs.paraphrases(name)),
             "uniformity": cloud.uniformity,
-            "separation": separation(pairs.paraphrases(name), random_cosines(cloud)),
+            "separation": separation(pairs.paraphrases(name), cloud.random_cosines),
         }
         for name, cloud in clouds.items()
     }
@@ -215,7 +218,7 @@ def show_paraphrases(clouds: Mapping[str, Cloud], pairs: PairCosines) -> Geometr
             ("system", "alignment", "uniformity", "separation"),
             tuple((name, *(f"{value:.3f}" for value in row.values())) for name, row in numbers.items()),
         ),
-        explained=PARAPHRASES,
+        explained={one.__name__: docstring(one) for one in (alignment, uniformity, separation)},
     )
 
 
@@ -272,7 +275,7 @@ def show_scores(scores: PairScores) -> GeometrySection:
     scaled = {name: (100 * value, 100 * low, 100 * high) for name, (value, low, high) in scores.values.items()}
     told = ", ".join(f"{value:.1f} ({low:.1f} to {high:.1f}) {name}" for name, (value, low, high) in scaled.items())
     apart = "; ".join(
-        f"{name} is {'' if known else 'not '}told apart from {before} by a paired test"
+        f"{name} and {before}: {'a' if known else 'no'} significant difference"
         for name, known in scores.separable.items()
     )
     return GeometrySection(

@@ -4,6 +4,7 @@ It is set as one HTML page: pictures are SVG inside it, and no script or network
 """
 
 import base64
+import inspect
 import logging
 import re
 import webbrowser
@@ -15,16 +16,19 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+import docstring_parser
+
 from bertflow.errors import MissingExtraError
 from bertflow.files import write_text
+from bertflow.policy import content_hash
 from bertflow.results import AbstractResult, ready_for_json
-from bertflow.tables import Table
+from bertflow.tables import Strong, Table
 
 logger = logging.getLogger("bertflow")
 
 REPORT = "report.html"
 SUMMARY = "Measures"
-"""The section that is printed."""
+"""The section whose numbers are folded on the page, and printed with ``--details``."""
 HEIGHT = 600
 """Pixels of the report in a notebook."""
 
@@ -88,28 +92,39 @@ class GeometryReport(AbstractResult):
         left_out: Titles of the sections that are missing, each with the reason.
         card: What to know first; None where the clouds cannot be measured.
         page: Where ``report.html`` was written; None if it was not.
+        drawn: Where the pictures were written as files; None if they were not.
     """
 
     name = "report"
     format = 1
-    not_in_json = ("heading", "page")
+    not_in_json = ("heading", "page", "drawn")
     heading: str
     facts: Mapping[str, str]
     sections: Mapping[str, GeometrySection]
     left_out: Mapping[str, str] = field(default_factory=dict)
     card: Card | None = None
     page: Path | None = None
+    drawn: Path | None = None
+
+    def answer(self) -> Iterator[Table | str]:
+        """The card, the sections that are missing, and where the report is."""
+        if self.card is not None:
+            yield Strong(self.card.verdict)
+            yield self.card.numbers
+        if self.left_out:
+            yield f"left out  {', '.join(self.left_out)} (why: --details)"
+        if self.page is not None:
+            yield f"report    {self.page}"
+        if self.drawn is not None:
+            yield f"pictures  {self.drawn}"
 
     def parts(self) -> Iterator[Table | str]:
-        """The verdict, the table of measures, and what is missing."""
-        if self.card is not None:
-            yield self.card.verdict
+        """The answer, all measures, and why sections are missing."""
+        yield from self.answer()
         summary = self.sections.get(SUMMARY)
         if summary is not None and summary.table is not None:
             yield summary.table
         yield from (f"left out: {title}: {reason}" for title, reason in self.left_out.items())
-        if self.page is not None:
-            yield f"report  {self.page}"
 
     def as_dict(self) -> dict[str, Any]:
         """Everything but the pictures, ready for JSON."""
@@ -154,6 +169,14 @@ class GeometryReport(AbstractResult):
             show_page(folder / REPORT)
         return report
 
+    def draw(self, folder: Path, kinds: Sequence[str], plots: Any) -> "GeometryReport":
+        """Write the picture of each section as files of some kinds; returns the report that knows where they are."""
+        for title, part in self.sections.items():
+            figure = part.draw(plots) if part.draw else None
+            for kind in kinds if figure else ():
+                plots.save_figure(figure, folder / f"{_anchor(title)}.{kind}")
+        return replace(self, drawn=folder)
+
     def headline(self) -> str:
         """The heading, and how many sections there are."""
         return f"{self.heading}: {len(self.sections)} sections, {len(self.left_out)} left out"
@@ -168,6 +191,17 @@ def show_page(page: Path) -> None:
         logger.warning("No browser can be opened here. The report is %s.", page)
 
 
+def docstring(of: object) -> str:
+    """What a docstring without sections says, in one line."""
+    return " ".join((inspect.getdoc(of) or "").split())
+
+
+def attributes(record: type) -> dict[str, str]:
+    """What the docstring of a record says of each field, in one line each."""
+    found = docstring_parser.parse(inspect.getdoc(record) or "", docstring_parser.DocstringStyle.GOOGLE)
+    return {one.arg_name: " ".join((one.description or "").split()) for one in found.params}
+
+
 def rounded(value: float, decimals: int = 2) -> str:
     """A number as sentences and tables print it: never a negative zero."""
     return f"{round(value, decimals) + 0.0:.{decimals}f}"
@@ -180,8 +214,6 @@ def listed(values: Mapping[str, float], decimals: int = 2, unit: str = "") -> st
 
 def _page(report: GeometryReport) -> str:
     """The page of a report; without matplotlib, a page without pictures."""
-    from bertflow.policy import content_hash
-
     note = ""
     try:
         from bertflow import plots
@@ -217,10 +249,10 @@ def _section(title: str, part: GeometrySection, plots: Any) -> str:
     if part.draw is not None and plots is not None:
         image = base64.b64encode(plots.to_svg(part.draw(plots))).decode()
         parts.append(f'<figure><img alt="{escape(part.alt)}" src="data:image/svg+xml;base64,{image}"></figure>')
-    if part.table is not None:
-        parts.append(_table(part.table))
-    if part.explained:
-        parts.append(_terms(part.explained))
+    numbers = [*([_table(part.table)] if part.table else []), *([_terms(part.explained)] if part.explained else [])]
+    if title == SUMMARY:
+        numbers = ["<details><summary>All measures</summary>", *numbers, "</details>"]
+    parts += numbers
     return "\n".join([*parts, "</section>"])
 
 

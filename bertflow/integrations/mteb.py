@@ -18,7 +18,7 @@ from bertflow.data.sts_tasks import SUITES
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import UsageError, needs
 from bertflow.evaluation.mteb_files import MTEB_TASKS, model_meta, training_datasets
-from bertflow.evaluation.rows import SystemFacts
+from bertflow.evaluation.score_table import SystemFacts
 from bertflow.similarity import SIMILARITIES, Array
 from bertflow.text_keys import hash_texts
 

@@ -1,15 +1,14 @@
 """Embed 100 million sentences and more on a Ray cluster: files of text in, files of vectors out.
 
-    manifest.json                      what is embedded, and by which encoder
+    manifest.json                      what is embedded, by which encoder, and the parts
     vectors/00000-of-00042.parquet     ``row`` of the text, counted over all files, and its ``vector`` (float32)
-    done/00000-of-00042.safetensors    written last: the moments of that file's vectors, and the XXH3 of its text, of
-                                       the file and of the moments
+    moments/00000-of-00042.safetensors the moments of these vectors
+    done/00000-of-00042.json           written last: the checksums of both, and of the text
     moments.safetensors                the moments of all vectors, from which every closed form can be fitted
 
-The text is cut into pieces before anything runs: row groups of a parquet file, ranges of bytes of a text file. A piece
-is one task and one file, whichever worker computes it and however often, so every row is written once even if workers
-die. A second call computes only the pieces that are missing; it reads the text of the others again, and refuses text
-that has changed.
+The text is cut into parts of a job (``bertflow.jobs``) before anything runs: row groups of a parquet file, ranges of
+bytes of a text file. Ray gives each part to one worker, and again if that dies, so every row is written once. A second
+call computes only the parts that are missing; it reads the text of the others again, and refuses text that has changed.
 
     from functools import partial
     from bertflow import TransformerEncoder, Whitening
@@ -22,8 +21,8 @@ that has changed.
 
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from itertools import chain, starmap, takewhile
+from dataclasses import asdict, dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,20 +30,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
-from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from bertflow import jobs
 from bertflow.data.corpus import chunks
-from bertflow.data.tables import decoded, open_table
+from bertflow.data.lines import decoded, is_blank
+from bertflow.data.tables import TableRow, open_table
 from bertflow.data.vectors import open_parquet, readable_parquet
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.identity import Identity
-from bertflow.errors import DataError, RowError, UsageError, needs
-from bertflow.files import atomic_file, file_xxh3
+from bertflow.errors import DataError, UsageError, needs
+from bertflow.files import atomic_file
 from bertflow.moments import Moments
-from bertflow.records import Count, read_arrays, read_record, write_record
-from bertflow.text_keys import is_blank
+from bertflow.records import Count, read_arrays, read_record
 
 with needs("ray", "ray"):
     import ray
@@ -63,19 +61,21 @@ class Piece:
     Attributes:
         path: The file.
         row: Number of its first row, counted over all files.
+        line: The same, counted in this file.
+        rows: How many rows.
         start: Its first row group, or its first byte.
         stop: The row group or byte after its last.
-        name: Name of the files that are made of it.
     """
 
     path: str
     row: Count
+    line: Count
+    rows: Count
     start: Count
     stop: Count
-    name: str = ""
 
-    def read(self, column: str) -> Iterator[tuple[int, str]]:
-        """The rows that hold text, with their numbers.
+    def read(self, column: str, digest: xxhash.xxh3_64) -> Iterator[tuple[int, str]]:
+        """The rows that hold text, with their numbers; ``digest`` is told both.
 
         Raises:
             RowError: For a row that is not text.
@@ -83,14 +83,15 @@ class Piece:
         texts = _parquet_rows(self, column) if self.path.endswith(".parquet") else _lines(self)
         for row, text in enumerate(texts, start=self.row):
             if sentence := " ".join(text.split()):
+                digest.update(f"{row} {sentence}\n".encode())
                 yield row, sentence
 
-    def digest(self, column: str) -> str:
-        """XXH3 of its text, with the numbers of the rows."""
-        digest = xxhash.xxh3_64()
-        for row, sentence in self.read(column):
-            digest.update(_line(row, sentence))
-        return digest.hexdigest()
+
+@dataclass(frozen=True)
+class PieceMark(jobs.Mark):
+    """The mark of a piece, with the XXH3 of its text and the numbers of its rows."""
+
+    text: str
 
 
 @dataclass(frozen=True)
@@ -101,25 +102,21 @@ class RayManifest:
     column: str
     pieces: list[Piece]
 
-    def begin(self, output: Path) -> None:
+    def begin(self, output: Path) -> jobs.Job[PieceMark]:
         """Write the manifest, or compare it with the one that is there.
 
         Raises:
             DataError: If the folder holds vectors of something else; the message says what differs.
         """
-        path = output / "manifest.json"
-        if path.exists():
-            before = read_record(path, RayManifest, "manifest", "Choose another folder.")
+        plan = output / "manifest.json"
+        if not jobs.begin_job(plan, "folder of vectors", (), lambda: asdict(self), jobs.unlocked):
+            before = read_record(plan, RayManifest, "manifest", "Choose another folder.")
             others = Identity.from_record(before.encoder).differences(Identity.from_record(self.encoder))
             changed = [f"the encoder's {one.key}" for one in others]
             changed += [name for name in ("column", "pieces") if getattr(before, name) != getattr(self, name)]
-            if changed:
-                what = f"{', '.join(changed)} differ{'s' if len(changed) == 1 else ''}"
-                raise DataError(f"{output} holds vectors of something else: {what}. Choose another folder.")
-        else:
-            write_record(path, asdict(self))
-        for folder in (output / "vectors", output / "done"):
-            folder.mkdir(parents=True, exist_ok=True)
+            jobs.require_plan(output, "folder of vectors", changed)
+        names = [f"{number:05d}-of-{len(self.pieces):05d}" for number in range(len(self.pieces))]
+        return jobs.Job(output, names, PieceMark, ("vectors/{}.parquet", "moments/{}.safetensors"))
 
 
 def embed_with_ray(
@@ -156,53 +153,74 @@ def embed_with_ray(
         )
     output = Path(output).absolute()
     pieces = cut(files, piece)
-    RayManifest(make().describe(), column, pieces).begin(output)
-    found = {each: _facts(output, each) for each in pieces}
-    left = [each for each, facts in found.items() if not _is_done(output, each, column, facts)]
+    job = RayManifest(make().describe(), column, pieces).begin(output)
+    for number, mark in job.marks().items():
+        _require_same_text(pieces[number], column, mark, output)
+    left = [number for number in range(len(pieces)) if not job.is_whole(number)]
     if left:
-        rows = ray.data.from_items([asdict(each) for each in left], override_num_blocks=len(left))
+        rows = ray.data.from_items([{"number": number} for number in left], override_num_blocks=len(left))
         embedded = rows.map(
             cast(Callable[[dict[str, Any]], dict[str, Any]], _Worker),  # Ray calls the class, then what it gives
-            fn_constructor_args=(make, str(output), column),
+            fn_constructor_args=(make, job, pieces, column),
             compute=ray.data.ActorPoolStrategy(size=min(workers, len(left))),
             **cast(dict[str, Any], resources or {"num_cpus": 1}),
         )
         for _ in embedded.iter_rows():
-            pass  # a worker returns the name of the file that it has written
-    parts = [Moments.from_arrays(_moments(output, each)) for each in pieces]
-    if not any(part.n for part in parts):
+            pass  # a worker returns the number of the piece that it has written
+    arrays = (
+        read_arrays([*job.paths(one).values()][1], Moments.ARRAYS, Moments.OPTIONAL) for one in range(len(pieces))
+    )
+    parts = [part for part in map(Moments.from_arrays, arrays) if part.n]
+    if not parts:
         raise DataError(f"{', '.join(map(str, files))} should hold text, but all rows are blank. Give text.")
-    moments = Moments.merged(part for part in parts if part.n)
+    moments = Moments.merged(parts)
     with atomic_file(output / "moments.safetensors") as aside:
         save_file(moments.arrays(), aside)
     return moments
 
 
+def _require_same_text(piece: Piece, column: str, mark: PieceMark, output: Path) -> None:
+    """Read the text of a piece again: it should be what was embedded."""
+    digest = xxhash.xxh3_64()
+    for _ in piece.read(column, digest):
+        pass
+    if digest.hexdigest() != mark.text:
+        raise DataError(
+            f"{output} holds vectors of something else: the text of {piece.path} from row {piece.row:,} on has changed "
+            "since. Choose another folder."
+        )
+
+
 class _Worker:
     """An encoder, kept from piece to piece."""
 
-    def __init__(self, make: Callable[[], SentenceEncoder], output: str, column: str) -> None:
-        self.encoder, self.output, self.column = make(), Path(output), column
+    def __init__(
+        self, make: Callable[[], SentenceEncoder], job: jobs.Job[PieceMark], pieces: Sequence[Piece], column: str
+    ) -> None:
+        self.encoder, self.job, self.pieces, self.column = make(), job, pieces, column
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        piece, dim = Piece(**row), self.encoder.dim
+        self.job.work(self.write, parts=[int(row["number"])], lock=jobs.unlocked)
+        return row
+
+    def write(self, number: int) -> None:
+        """Embed a piece."""
+        piece, dim = self.pieces[number], self.encoder.dim
         schema = pa.schema([("row", pa.int64()), ("vector", pa.list_(pa.float32(), dim))])
-        moments, digest = Moments(0, np.zeros(dim), np.zeros((dim, dim))), xxhash.xxh3_64()
+        total, digest = Moments(0, np.zeros(dim), np.zeros((dim, dim))), xxhash.xxh3_64()
         # The numbers of a vector do not repeat, so a dictionary of them would take more space.
         options = {"use_dictionary": False, "compression": "zstd"}
-        vectors = _vectors(self.output, piece)
+        vectors, moments = self.job.paths(number).values()
         with atomic_file(vectors) as aside, pq.ParquetWriter(aside, schema, **options) as writer:
-            for chunk in chunks(piece.read(self.column), BLOCK):
+            for chunk in chunks(piece.read(self.column, digest), BLOCK):
                 numbers, sentences = zip(*chunk, strict=True)
-                digest.update(b"".join(starmap(_line, chunk)))
                 x = self.encoder.encode(sentences, progress=False)
-                moments = moments.merge(Moments.of(x))
+                total = total.merge(Moments.of(x))
                 columns = [pa.array(numbers, pa.int64()), pa.FixedSizeListArray.from_arrays(pa.array(x.ravel()), dim)]
                 writer.write_table(pa.table(columns, schema=schema))
-        sums = {"text": digest.hexdigest(), "vectors": file_xxh3(vectors), "moments": _sum(moments.arrays())}
-        with atomic_file(_done(self.output, piece)) as aside:
-            save_file(moments.arrays(), aside, sums | {"bytes": str(vectors.stat().st_size)})
-        return {"name": piece.name}
+        with atomic_file(moments) as aside:
+            save_file(total.arrays(), aside)
+        self.job.set_mark(number, rows=piece.rows, left_out=[], text=digest.hexdigest())
 
 
 def cut(files: Sequence[str | Path], size: int = PIECE) -> list[Piece]:
@@ -214,15 +232,15 @@ def cut(files: Sequence[str | Path], size: int = PIECE) -> list[Piece]:
     pieces: list[Piece] = []
     row = 0
     for file in files:
-        path = Path(file).absolute()
+        path, first = Path(file).absolute(), row
         if not path.is_file():
             raise DataError(f"{path} is missing. Give the path of an existing file, on a disk that all nodes see.")
         for start, stop, rows in _row_groups(path, size) if path.suffix == ".parquet" else _byte_ranges(path, size):
-            pieces.append(Piece(str(path), row, start, stop))
+            pieces.append(Piece(str(path), row, row - first, rows, start, stop))
             row += rows
     if not pieces:
         raise DataError(f"{', '.join(map(str, files))} should hold rows of text, but there are none. Give text.")
-    return [replace(each, name=f"{number:05d}-of-{len(pieces):05d}") for number, each in enumerate(pieces)]
+    return pieces
 
 
 def _row_groups(path: Path, size: int) -> Iterator[tuple[int, int, int]]:
@@ -251,76 +269,15 @@ def _parquet_rows(piece: Piece, column: str) -> Iterator[str]:
     with readable_parquet(Path(piece.path)):
         file, table = open_parquet(Path(piece.path)), open_table(piece.path)
         (column,) = table.require([[column]], "Give column=...")
-        before = sum(file.metadata.row_group(group).num_rows for group in range(piece.start))
         batches = file.iter_batches(BLOCK, row_groups=list(range(piece.start, piece.stop)), columns=[column])
         cells = chain.from_iterable(batch.column(0).to_pylist() for batch in batches)
-        for number, text in enumerate(cells, start=before + 1):
+        for number, text in enumerate(cells, start=piece.line + 1):
             blank = text is None or (isinstance(text, str) and is_blank(text))
-            yield "" if blank else table.text(number, column, text, "Give column=...")
+            yield "" if blank else TableRow(table, (column,), number, (text,)).text(0, "Give column=...")
 
 
 def _lines(piece: Piece) -> Iterator[str]:
-    path = Path(piece.path)
-    with path.open("rb") as file:
+    with Path(piece.path).open("rb") as file:
         file.seek(piece.start)
-        for number, raw in enumerate(takewhile(lambda _: file.tell() <= piece.stop, file), start=1):
-            first = not piece.start and number == 1
-            try:
-                line = decoded(path, 1 if first else 2, raw.removeprefix(BOM_UTF8) if first else raw)
-            except RowError as error:
-                file.seek(0)
-                before = sum(1 for _ in takewhile(lambda _: file.tell() <= piece.start, file))
-                raise RowError(piece.path, before + number, error.reason) from None
-            yield line
-
-
-def _sum(arrays: Mapping[str, NDArray[Any]]) -> str:
-    """XXH3 of some arrays."""
-    digest = xxhash.xxh3_64()
-    for name in sorted(arrays):
-        digest.update(np.ascontiguousarray(arrays[name]).data)
-    return digest.hexdigest()
-
-
-def _line(row: int, sentence: str) -> bytes:
-    return f"{row} {sentence}\n".encode()
-
-
-def _done(output: Path, piece: Piece) -> Path:
-    return output / "done" / f"{piece.name}.safetensors"
-
-
-def _moments(output: Path, piece: Piece) -> dict[str, NDArray[Any]]:
-    return read_arrays(_done(output, piece), Moments.ARRAYS, Moments.OPTIONAL)
-
-
-def _facts(output: Path, piece: Piece) -> dict[str, str]:
-    """What is known of the vectors of a piece, by its name; nothing where they are missing or damaged."""
-    vectors, done = _vectors(output, piece), _done(output, piece)
-    if not vectors.is_file():
-        return {}
-    try:
-        with safe_open(done, "numpy") as file:
-            facts = dict(file.metadata() or {})
-        found = {"bytes": str(vectors.stat().st_size), "moments": _sum(_moments(output, piece))}
-    except (SafetensorError, OSError, DataError):
-        return {}
-    return facts if all(facts.get(name) == value for name, value in found.items()) else {}
-
-
-def _is_done(output: Path, piece: Piece, column: str, facts: Mapping[str, str]) -> bool:
-    """Whether the vectors of a piece are there.
-
-    Raises:
-        DataError: If they are of other text than the piece holds now.
-    """
-    if facts and facts.get("text") != piece.digest(column):
-        raise DataError(
-            f"{output} holds vectors of something else: the text of {piece.path} from row {piece.row:,} on has changed "
-            "since. Choose another folder."
-        )
-    return bool(facts) and facts.get("vectors") == file_xxh3(_vectors(output, piece))
-
-
-def _vectors(output: Path, piece: Piece) -> Path:
-    return output / "vectors" / f"{piece.name}.parquet"
+        for number, raw in enumerate(islice(file, piece.rows), start=piece.line + 1):
+            yield decoded(Path(piece.path), number, raw.removeprefix(BOM_UTF8) if number == 1 else raw)

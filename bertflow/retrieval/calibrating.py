@@ -3,11 +3,11 @@
     texts -- encoder --> raw embeddings, in the file -- fit --> calibrator, in the file --> calibrated embeddings
 
 The encoder reads each text once. For search this finds more than a calibrator that was fitted on as many sentences of
-other text (benchmarks/fit_on_indexed.md). Token counts, for poolings by frequency of an encoder that has none, are
+other text (docs/results/search.md). Token counts, for poolings by frequency of an encoder that has none, are
 those of the same texts. Texts that are added later go through the same calibrator, until it is fitted again.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,32 +18,41 @@ from bertflow.breadth import MOST, warn_if_narrow
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.closed_forms import AbstractClosedForm, AllButTheTop, Center, Standardize
-from bertflow.calibration.likeness import require_alike
+from bertflow.calibration.same_space import require_alike
 from bertflow.calibration.saving import Provenance
 from bertflow.calibration.spelling import load_calibrator, parse_calibrator
+from bertflow.data.corpus import chunks
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.encoder.token_encoder import AbstractTokenEncoder
+from bertflow.encoder.reading import AbstractTokenEncoder
 from bertflow.errors import DataError, UsageError
-from bertflow.moments import Float64, Moments
+from bertflow.moments import Moments
 from bertflow.progress import working
-from bertflow.retrieval.ranking import ROWS
-from bertflow.retrieval.storage import Storage
+from bertflow.retrieval.storage import ROWS, Storage
 from bertflow.text_keys import hash_texts
 
 LEAST = 3
 """Texts a direction. With twice the width whitening did not always find more than raw embeddings, with three times it
-did; with as many texts as directions it finds next to nothing (benchmarks/fit_on_indexed.md)."""
+did; with as many texts as directions it finds next to nothing (docs/results/search.md)."""
 OF_FEW = (Center, Standardize, AllButTheTop)
 """Calibrators that few texts are enough for: they scale no direction by its variance."""
 CALIBRATOR, COUNTS = "calibrator", "counts"
 """What an index keeps, besides its answers."""
 
 
-def parse_own(spelling: str) -> AbstractClosedForm:
-    """A calibrator that an index can fit, from its spelling.
+def parse_own(
+    spelling: str, calibrator: AbstractCalibrator | None = None, n: int | None = None, width: int = 0
+) -> AbstractClosedForm:
+    """Read the spelling of a calibrator that an index can fit.
+
+    Args:
+        spelling: As ``whitening`` or ``abtt(3)``.
+        calibrator: What the encoder of the index has already.
+        n: Number of distinct texts to fit on, once it is known.
+        width: Width of their embeddings.
 
     Raises:
-        UsageError: If it is misspelled, or no closed form.
+        UsageError: If it is misspelled, or no closed form, or the encoder is calibrated already.
+        DataError: If there are too few texts.
     """
     made = parse_calibrator(spelling)
     if not isinstance(made, AbstractClosedForm):
@@ -51,45 +60,27 @@ def parse_own(spelling: str) -> AbstractClosedForm:
             f"An index fits closed forms, as whitening or abtt(3), got {spelling}. Fit a flow with `bertflow train`, "
             "and build the index with its folder as --model."
         )
-    return made
-
-
-def require_own(spelling: str, calibrator: AbstractCalibrator | None) -> None:
-    """Refuse a calibrator that an index cannot fit, or an encoder that has one already.
-
-    Raises:
-        UsageError: As ``parse_own``, and for a calibrated encoder.
-    """
-    parse_own(spelling)
     if calibrator is not None:
         raise UsageError(
             f"An index fits {spelling} for a raw encoder, but this one has {type(calibrator).__name__} already. Give "
             "the raw one, or leave --calibrate out."
         )
-
-
-def require_enough(spelling: str, n: int, width: int) -> None:
-    """Refuse to fit a calibrator on ``n`` distinct texts whose embeddings are so wide, if they are too few.
-
-    Raises:
-        DataError: If they are.
-    """
-    made = parse_own(spelling)
     directions = getattr(made, "n_components", None) or width
-    if n < (2 if isinstance(made, OF_FEW) else LEAST * directions):
+    if n is not None and n < (2 if isinstance(made, OF_FEW) else LEAST * directions):
         raise DataError(
             f"Fitting {spelling} takes {LEAST} texts for each of {directions} directions, {LEAST * directions:,} in "
             f"all, but there are {n:,}. Index more, take center or abtt(3), or a --model that was calibrated on other "
             "text."
         )
+    return made
 
 
 def count_texts(encoder: SentenceEncoder, texts: Sequence[str]) -> NDArray[np.int64] | None:
     """Token counts of the texts, by token id, if the encoder's pooling needs some and has none."""
     raw = encoder.raw
     if isinstance(raw, AbstractTokenEncoder) and raw.count_missing(texts):
-        assert raw._counts is not None, "they were just counted"
-        return raw._counts.counts
+        assert raw.counts is not None, "they were just counted"
+        return raw.counts.counts
     return None
 
 
@@ -101,26 +92,19 @@ def fit_own(storage: Storage, encoder: SentenceEncoder, spelling: str) -> Calibr
         UsageError: As ``parse_own``.
         DataError: If there are too few texts.
     """
-    made, raw = parse_own(spelling), encoder.raw
-    texts: dict[str, None] = {}
-    parts = [Moments.of(x) for x in _blocks(storage, texts)]
-    require_enough(spelling, len(texts), raw.dim)
+    raw, first = encoder.raw, dict[str, int]()
+    for part in storage.parts():
+        found = storage.phrases(part)
+        for number in part:
+            first.setdefault(found[number][2], number)
+    made = parse_own(spelling, n=len(first), width=raw.dim)
+    blocks = (storage.vectors(part, raw=True).astype(np.float64) for part in chunks(first.values(), ROWS))
+    moments = Moments.merged(map(Moments.of, blocks))
     if made.divides:
-        looked_at = np.random.default_rng(0).permutation(storage.numbers())[:MOST]
-        warn_if_narrow(storage.vectors(looked_at.tolist(), raw=True), list(texts))
-    made.fit_moments(Moments.merged(parts), Provenance.of(raw.describe(), hash_texts(list(texts))))
+        looked_at = np.random.default_rng(0).permutation(list(first.values()))[:MOST]
+        warn_if_narrow(storage.vectors(looked_at.tolist(), raw=True), list(first))
+    made.fit_moments(moments, Provenance.of(raw.describe(), hash_texts(list(first))))
     return CalibratedEncoder(raw, made)
-
-
-def _blocks(storage: Storage, seen: dict[str, None]) -> Iterator[Float64]:
-    """The raw embeddings of all distinct texts, in blocks; ``seen`` gets the texts."""
-    numbers = storage.numbers().tolist()
-    for start in range(0, len(numbers), ROWS):
-        part = numbers[start : start + ROWS]
-        texts = {number: row[2] for number, row in storage.phrases(part).items()}
-        new = [number for number in part if texts[number] not in seen and not seen.update({texts[number]: None})]
-        if new:
-            yield storage.vectors(new, raw=True).astype(np.float64)
 
 
 def files_of(encoder: SentenceEncoder) -> dict[str, bytes]:
@@ -164,9 +148,3 @@ def with_another(storage: Storage, encoder: SentenceEncoder, calibrator: Abstrac
             any_text=True,
         )
     return made
-
-
-def kept_counts(storage: Storage) -> NDArray[np.int64] | None:
-    """Token counts that an index keeps, if it keeps some."""
-    content = storage.kept(COUNTS).get(COUNTS)
-    return None if content is None else np.frombuffer(content, "<i8")

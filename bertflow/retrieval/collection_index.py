@@ -11,7 +11,7 @@ one that the database has recorded. Where nothing is recorded, the text of a few
 
 import logging
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 from typing import Self
@@ -20,7 +20,8 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from bertflow.calibration.spelling import load_calibrator
-from bertflow.data.tables import COLUMNS
+from bertflow.data.columns import COLUMNS
+from bertflow.data.lines import is_blank
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.identity import Identity, map_digest
 from bertflow.errors import DataError, UsageError
@@ -28,21 +29,22 @@ from bertflow.files import atomic_file
 from bertflow.records import read_arrays
 from bertflow.retrieval.collections import AbstractCollection, Id, open_collection
 from bertflow.retrieval.origin import CALIBRATOR, Origin
-from bertflow.retrieval.ranking import Float64, Hit, require_questions
-from bertflow.retrieval.scanning import Scan
+from bertflow.retrieval.ranking import AbstractIndex, Float64, Hit, Scan
 from bertflow.similarity import SIMILARITIES, unit_rows
-from bertflow.text_keys import is_blank, text_key
+from bertflow.text_keys import text_key
 
 logger = logging.getLogger("bertflow")
 
 TRIED, ALIKE, UNLIKE = 8, 0.99, 0.5
 """Rows whose text is embedded again; their median cosine with what is stored that is expected, and that is refused."""
+READ = 8192
+"""Rows that are read at a time, for their text."""
 BEST = 5
 """Rows among which a question that is in the collection itself is looked for."""
 RANDOM_PAIRS = "random_pairs.safetensors"
 
 
-class CollectionIndex(AbstractContextManager["CollectionIndex"]):
+class CollectionIndex(AbstractIndex):
     """A collection of vectors in a database, asked in words. Nothing is written into it.
 
     Args:
@@ -73,7 +75,7 @@ class CollectionIndex(AbstractContextManager["CollectionIndex"]):
         directions = np.random.default_rng(0).standard_normal((TRIED, encoder.dim)).astype(np.float32)
         found = collection.search(directions, 1) if len(self) else []
         self._few: list[Id] = list(dict.fromkeys(name for names in found for name in names))
-        self._scan = Scan(collection, self._number)
+        self._scan = Scan(collection)
         self.text = self._find_text(text)
         self._compare_texts(recorded)
 
@@ -107,9 +109,6 @@ class CollectionIndex(AbstractContextManager["CollectionIndex"]):
             stack.pop_all()  # it stays open
         return opened
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def __len__(self) -> int:
         """The number of rows."""
         return self._facts.n
@@ -123,20 +122,10 @@ class CollectionIndex(AbstractContextManager["CollectionIndex"]):
         """The encoder and calibrator that made the embeddings."""
         return self.encoder.identity
 
-    def search(self, question: str, k: int = 5) -> list[Hit]:
-        """The nearest rows of a question, the best first.
-
-        Raises:
-            UsageError: If ``k`` is below 1, or the question is empty.
-        """
-        return self.search_many([question], k)[0]
-
-    def search_many(self, questions: Sequence[str], k: int = 5, progress: bool | None = None) -> list[list[Hit]]:
-        """The nearest rows of each of several questions."""
-        require_questions(questions, k)
-        unit = unit_rows(self.encoder.encode_query(questions, progress=progress))
-        found = self.collection.search(unit.astype(np.float32), k, self.exact)
-        return [self._hits(row, ids) if ids else [] for row, ids in zip(unit, found, strict=True)]
+    def _ranked(self, questions: Float64, k: int) -> list[list[Hit]]:
+        """The nearest rows of the embeddings (q, dim) of some questions, which have length one."""
+        found = self.collection.search(questions.astype(np.float32), k, self.exact)
+        return [self._hits(row, ids) if ids else [] for row, ids in zip(questions, found, strict=True)]
 
     def _hits(self, question: Float64, ids: Sequence[Id]) -> list[Hit]:
         scores = unit_rows(self.collection.vectors_of(ids)) @ question
@@ -177,13 +166,20 @@ class CollectionIndex(AbstractContextManager["CollectionIndex"]):
             return self._scan
         source = self.origin.source and open_collection(self.origin.source)
         if source and source.exists() and source.facts.calibrator is None:  # else it was switched to calibrated rows
-            return Scan(source, self._number)
+            return Scan(source)
         logger.warning("The raw vectors of %s are not known, so only the calibrated ones are scored.", self.path)
         return None
 
-    @property
-    def _number(self) -> bool:
-        return any(isinstance(name, int) for name in self._few)
+    def texts(self) -> list[str]:
+        """The texts of all rows.
+
+        Raises:
+            DataError: If it has none.
+        """
+        if self.text is None:
+            raise DataError(f"{self.path} has no column of text. Give its text as a file.")
+        parts = self.collection.parts(READ)
+        return [str(row.get(self.text) or "") for part in parts for row in self.collection.read(part).payload]
 
     def _texts(self, ids: Sequence[Id]) -> list[str]:
         if self.text is None:

@@ -1,11 +1,6 @@
-"""Collections of vectors in databases: one address, and one interface, for each database.
+"""Collections of vectors in databases: one interface for each database.
 
-    lancedb:FOLDER/TABLE                         LanceDB in a folder; also lancedb:s3://bucket/folder/TABLE
-    qdrant:http://host:6333/COLLECTION           a Qdrant server; qdrant:FOLDER/COLLECTION is its local mode
-    pgvector:postgresql://user@host/db/TABLE     Postgres with pgvector; also .../db/SCHEMA.TABLE
-
-``?vector=COLUMN&id=COLUMN`` after an address names the columns where there are several. Each database has one class in
-``bertflow/databases/``, which derives from ``AbstractCollection`` and needs an extra.
+Each database has one class in ``bertflow/databases/``, which derives from ``AbstractCollection`` and needs an extra.
 """
 
 import re
@@ -16,120 +11,18 @@ from functools import wraps
 from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar
-from urllib.parse import parse_qsl, quote, urlencode
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.errors import BertflowError, DataError, UsageError, reason_of, require_no_secret
-from bertflow.registry import lookup
+from bertflow.errors import BertflowError, DataError, UsageError, reason_of
+from bertflow.retrieval.address import COLLECTIONS, Address, parse_address
 
-COLLECTIONS: Mapping[str, str] = {
-    "lancedb": "bertflow.databases.lancedb:LanceCollection",
-    "qdrant": "bertflow.databases.qdrant:QdrantCollection",
-    "pgvector": "bertflow.databases.pgvector:PostgresCollection",
-}
-"""Each kind of database: the module and the class of its collections."""
-FORM = "KIND:PLACE/NAME[?vector=COLUMN&id=COLUMN]"
 Given = TypeVar("Given")
 Id: TypeAlias = str | int
 Part: TypeAlias = dict[str, Any]
-"""Some rows of a collection, as JSON: a range of keys, or places in one version of it."""
+"""Rows of a collection, as JSON: a range of keys, or places in one version of it."""
 NOTHING: Mapping[Any, Any] = MappingProxyType({})
-
-
-@dataclass(frozen=True)
-class Address:
-    """Where a collection is.
-
-    Attributes:
-        kind: A row of ``COLLECTIONS``.
-        place: Folder or address of the database.
-        name: Name of the table or collection.
-        vector: Column (or named vector) that holds the vectors; None for the only one.
-        id: Column of the ids; None for the only possible one.
-        options: Whatever else stands after the ``?``, for the database.
-    """
-
-    kind: str
-    place: str
-    name: str
-    vector: str | None = None
-    id: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        columns = {"vector": self.vector, "id": self.id}
-        query = {**{name: value for name, value in columns.items() if value is not None}, **self.options}
-        slash, mark = "" if self.place.endswith("/") else "/", "?" if query else ""
-        return f"{self.kind}:{self.place}{slash}{self.name}{mark}{urlencode(query, quote_via=quote)}"
-
-    def require_options(self, *known: str) -> None:
-        """Refuse what else stands after the ``?``, but for some names.
-
-        Raises:
-            UsageError: If there is more.
-        """
-        if odd := sorted(self.options.keys() - set(known)):
-            names = ", ".join(["vector", "id", *known])
-            here = replace(self, options={})
-            raise UsageError(f"{here} has {odd[0]!r} after the '?', which {self.kind} does not know. Known: {names}.")
-
-    def chosen(self, option: str, possible: Sequence[str], what: str) -> str:
-        """The column that is named after the ``?``, or the only possible one.
-
-        Args:
-            option: vector or id.
-            possible: Names of columns; a vector of Qdrant may have the empty name.
-            what: What such a column is.
-
-        Raises:
-            DataError: If there is none.
-            UsageError: If another one is named, or one of several has to be.
-        """
-        wanted = getattr(self, option)
-        if wanted in possible:
-            return str(wanted)
-        if not possible:
-            raise DataError(f"{self} should have {what}, but there is none. Add one, or name another place.")
-        if wanted is None and len(possible) == 1:
-            return possible[0]
-        got = "none" if wanted is None else repr(wanted)
-        known = ", ".join(possible) or f"one without a name; leave ?{option}=... out"
-        raise UsageError(f"{self} should name {what}, as ?{option}=NAME, got {got}. It has {known}.")
-
-
-def parse_address(address: str) -> Address:
-    """Read the address of a collection.
-
-    Raises:
-        UsageError: If it is not of the form ``FORM``, its kind is unknown, or it holds a password or a key.
-    """
-    require_no_secret(address)
-    kind, colon, rest = address.partition(":")
-    if not colon:
-        raise UsageError(f"The address of a collection should be {FORM}, got {address!r}. {_example()}")
-    lookup("kind of database", COLLECTIONS, kind)
-    path, _, query = rest.partition("?")
-    place, slash, name = path.rpartition("/")
-    if not (slash and name and (place or path.startswith("/"))) or name in (".", ".."):
-        raise UsageError(f"{address!r} should name a place and, after its last '/', a table: {FORM}. {_example(kind)}")
-    try:
-        named = dict(parse_qsl(query, strict_parsing=True, keep_blank_values=True)) if query else {}
-    except ValueError:
-        named = {query: ""}
-    if empty := [key for key, value in named.items() if not value]:
-        raise UsageError(f"After the '?' of {path!r} NAME=VALUE is wanted, joined by '&', got {empty[0]!r}. Give both.")
-    return Address(kind, place or "/", name, named.pop("vector", None), named.pop("id", None), named)
-
-
-def _example(kind: str = "lancedb") -> str:
-    examples = {
-        "lancedb": "lancedb:FOLDER/TABLE",
-        "qdrant": "qdrant:http://localhost:6333/COLLECTION",
-        "pgvector": "pgvector:postgresql://user@host/db/TABLE",
-    }
-    return f"For example: {examples[kind]}."
 
 
 @dataclass(frozen=True)
@@ -179,7 +72,7 @@ class CollectionRows:
         return len(self.ids)
 
     def kept(self, places: Sequence[int], vectors: NDArray[np.float32]) -> "CollectionRows":
-        """Those at some places, with other vectors, which are those of these places already."""
+        """Rows at some places, with other vectors, which are those of these places already."""
         payload = self.payload.take(places) if hasattr(self.payload, "take") else [self.payload[at] for at in places]
         return replace(self, ids=[self.ids[at] for at in places], vectors=vectors, payload=payload, bad=NOTHING)
 
@@ -200,10 +93,15 @@ class AbstractCollection(ABC):
 
     Args:
         address: Where it is.
+
+    Raises:
+        UsageError: If the address has options that this database does not know.
     """
 
     errors: ClassVar[tuple[type[Exception], ...]] = ()
     """What the database's client raises."""
+    takes_options: ClassVar[bool] = False
+    """Whether its addresses have other options than vector and id."""
 
     def __init_subclass__(cls) -> None:
         for name in vars(cls).keys() & {"__init__", *AbstractCollection.__abstractmethods__}:
@@ -211,6 +109,9 @@ class AbstractCollection(ABC):
             setattr(cls, name, property(_told(one.fget)) if name == "facts" else _told(one))
 
     def __init__(self, address: Address) -> None:
+        if address.options and not self.takes_options:
+            here, odd = replace(address, options={}), f"{min(address.options)!r} after the '?'"
+            raise UsageError(f"{here} has {odd}, which {address.kind} does not know. Known: vector, id.")
         self.address = address
 
     def __enter__(self) -> Self:

@@ -7,18 +7,19 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Unpack
 
 from bertflow.calibrated import encode_systems
-from bertflow.data.columns import choose_columns
-from bertflow.data.corpus import load_sentences
-from bertflow.data.tables import COLUMNS, open_table, table_suffix
+from bertflow.data.columns import COLUMNS, choose_columns
+from bertflow.data.corpus import drawn_rows, load_sentences
+from bertflow.data.tables import open_table, table_suffix
 from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.encoder.options import EncoderOptions
 from bertflow.errors import DataError
-from bertflow.evaluation.systems import takes_options
-from bertflow.opening import LoadOptions, load, require_openable
+from bertflow.opening import load_plainly
 from bertflow.results import AbstractResult
 from bertflow.similarity import unit_rows
-from bertflow.tables import Section, Table
+from bertflow.tables import Section, Table, shortened
 
 FEWEST, MOST = 20, 2000
 """Fewest queries, and the most that are read."""
@@ -78,11 +79,11 @@ class Comparison(AbstractResult):
     def section(self, lines: Sequence[str] = ()) -> Section:
         """The table, after it how much changed, and ``lines``."""
         rows = (
-            ("" if at else one.query, *pair)
+            tuple(shortened(text, WIDTH) for text in ("" if at else one.query, *pair))
             for one in self.shown
             for at, pair in enumerate(zip(one.first, one.second, strict=True))
         )
-        table = Table(("query", self.first, self.second), tuple(tuple(map(_cut, row)) for row in rows))
+        table = Table(("query", self.first, self.second), tuple(rows))
         title = f"{len(self.shown)} of {self.queries:,} queries and their nearest of {self.texts:,} texts"
         return Section(title, table, (self.headline(), *lines))
 
@@ -94,40 +95,19 @@ class Comparison(AbstractResult):
         )
 
 
-def compare_encoders(
-    models: Sequence[str | Path | SentenceEncoder],
-    options: LoadOptions,
-    queries: str | Path | Sequence[str],
-    text: str | Path | Sequence[str],
-    columns: list[str] | None,
-    max_sentences: int,
-    seed: int,
-    progress: bool | None,
-) -> Comparison:
-    """What two encoders find, that are opened here."""
-    for model in models:
-        require_openable(model, **options)
-    asked = load_queries(queries, seed)
-    texts = list(dict.fromkeys(_texts(text, columns)))
-    some = np.sort(np.random.default_rng(seed).permutation(len(texts))[:max_sentences])
-    systems = [_opened(model, options) for model in models]
-    return compare_systems(systems, asked, [texts[row] for row in some], seed, progress)
-
-
-def _opened(model: str | Path | SentenceEncoder, options: LoadOptions) -> tuple[str, SentenceEncoder]:
-    """An encoder and its name."""
+def open_named(model: str | Path | SentenceEncoder, **options: Unpack[EncoderOptions]) -> tuple[str, SentenceEncoder]:
+    """An encoder, opened, and what the tables call it."""
     if not isinstance(model, str | Path):
         facts = model.describe()
         return ", ".join(str(facts[name]) for name in ("encoder", "calibrator") if name in facts), model
-    takes = takes_options(model, options.get("revision"))
-    return str(model), load(model, **options if takes else LoadOptions(device=options.get("device")))
+    return str(model), load_plainly(model, **options)
 
 
-def _texts(source: str | Path | Sequence[str], named: Sequence[str] | None) -> list[str]:
+def load_texts(source: str | Path | Sequence[str], named: Sequence[str] | None = None) -> list[str]:
     """The different sentences of a text; of a table, of the columns that ``fix`` would read."""
     if not isinstance(source, str | Path):
-        return [sentence for one in source if (sentence := " ".join(one.split()))]
-    if named is None and table_suffix(source) and not str(source).startswith("hub:"):
+        return list(dict.fromkeys(sentence for one in source if (sentence := " ".join(one.split()))))
+    if named is None and table_suffix(source):
         named = choose_columns(open_table(source), None).names
     return load_sentences(source, named)
 
@@ -142,11 +122,10 @@ def load_queries(source: str | Path | Sequence[str], seed: int) -> list[str]:
         names = open_table(source).require(COLUMNS["queries"]) if table_suffix(source) else None
         found, where = load_sentences(source, names), str(source)
     else:
-        found, where = list(dict.fromkeys(_texts(source, None))), "queries"
+        found, where = load_texts(source), "queries"
     if len(found) < FEWEST:
         raise DataError(f"{where} should hold at least {FEWEST} different queries, but holds {len(found)}. Give more.")
-    rows = np.random.default_rng(seed).permutation(len(found))[:MOST]
-    return [found[row] for row in sorted(rows)]
+    return [found[row] for row in drawn_rows(len(found), MOST, seed)]
 
 
 def compare_systems(
@@ -166,18 +145,13 @@ def compare_systems(
     sides = {str(side): system for side, (_, system) in enumerate(systems)}
     x, asked = encode_systems(sides, texts, progress), encode_systems(sides, queries, progress, "query")
     first, second = (nearest_rows(asked[side], x[side]) for side in sides)
-    drawn = np.sort(np.random.default_rng(seed).permutation(len(queries))[:SHOWN])
     shown = (
         SideBySide(queries[row], *(tuple(texts[at] for at in side[row][:NEAREST]) for side in (first, second)))
-        for row in drawn
+        for row in drawn_rows(len(queries), SHOWN, seed)
     )
     changed = int((first[:, 0] != second[:, 0]).sum())
     shared = share_in_common(first, second)
     return Comparison(systems[0][0], systems[1][0], len(queries), len(texts), shared, changed, tuple(shown))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= WIDTH else f"{text[: WIDTH - 3]}..."
 
 
 def share_in_common(first: NDArray[np.intp], second: NDArray[np.intp]) -> float:

@@ -10,7 +10,6 @@ encoder has a prompt for queries, all questions are embedded with it, past ones 
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from itertools import chain
 from pathlib import Path
 from typing import Any, Self
@@ -21,8 +20,8 @@ from bertflow.calibration.base import AbstractCalibrator
 from bertflow.data.corpus import Answer, refuse_ids
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.identity import Identity
-from bertflow.errors import DataError
-from bertflow.files import atomic_file
+from bertflow.errors import DataError, UsageError
+from bertflow.files import atomic_file, require_place
 from bertflow.progress import working
 from bertflow.retrieval.calibrating import (
     CALIBRATOR,
@@ -30,26 +29,23 @@ from bertflow.retrieval.calibrating import (
     count_texts,
     files_of,
     fit_own,
-    require_enough,
-    require_own,
+    parse_own,
     with_another,
     with_own,
 )
-from bertflow.retrieval.ranking import ROWS, ExactSearch, Hit, Phrases, Search, rank, require_questions
-from bertflow.retrieval.roles import embed_phrases, index_chunks
-from bertflow.retrieval.storage import Storage, require_new_index
-from bertflow.similarity import unit_rows
+from bertflow.retrieval.ranking import AbstractIndex, ExactSearch, Float64, Hit, Phrases, Search, rank
+from bertflow.retrieval.roles import calibrate_by_role, embed_phrases, index_chunks
+from bertflow.retrieval.storage import Storage
 from bertflow.text_keys import text_key
 
 logger = logging.getLogger("bertflow")
 
 
-class AnswerIndex(AbstractContextManager["AnswerIndex"]):
+class AnswerIndex(AbstractIndex):
     """Answers in one file, found by what they say and by the questions they answered before.
 
-    Made by ``create`` or ``open``. A change is written completely or not at all, even after ``kill -9``. Several
-    processes may read while one writes, and see what it wrote with their next question. An index belongs to the
-    thread that opened it.
+    Made by ``create`` or ``open``. A change is written completely or not at all, even after ``kill -9``. Others may
+    read meanwhile, and see it with their next question. An index belongs to the thread that opened it.
 
     Attributes:
         path: The file.
@@ -60,7 +56,7 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
         self.path, self.encoder = storage.path, encoder
         self._storage, self._search = storage, search or ExactSearch()
         self._chunks: str | None = storage.facts().get("chunks")
-        self._seen = -1
+        self._seen = ""
 
     @classmethod
     def create(
@@ -83,10 +79,9 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
             source: How the encoder was opened, ready for JSON; kept for those who open the index again.
             search: Finds the candidates; by default exactly, in memory.
             progress: Whether to show a progress bar (default: in a terminal or a notebook).
-            chunks: How the texts of answers are split, as ``tokens:128:32`` (``bertflow.encoder.chunks``), so that a
-                hit says which part of a long text it is; past questions stay whole. By default nothing is split.
-            calibrate: Spelling of a calibrator to fit on all texts that are indexed, as ``whitening``: for a raw
-                encoder. The index keeps it.
+            chunks: How the texts of answers are split, as ``tokens:128:32``, so that a hit says which part of a long
+                text it is; past questions stay whole. By default nothing is split.
+            calibrate: Calibrator to fit on all texts, as ``whitening``, and to keep; for a raw encoder.
 
         Raises:
             UsageError: If ``path`` exists, the encoder cannot split texts so, or is calibrated already.
@@ -94,21 +89,20 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
         """
         path, counts = require_new_index(path), None
         if calibrate:
-            require_own(calibrate, encoder.calibrator)
             answers = list(answers)
             texts = [text for answer in answers for text in answer.phrases]
-            if not chunks:  # whose number is known when they are made
-                require_enough(calibrate, len({*texts}), encoder.dim)
+            # The number of chunks is known when they are made.
+            parse_own(calibrate, encoder.calibrator, None if chunks else len({*texts}), encoder.dim)
             counts = count_texts(encoder, texts)
         with atomic_file(path) as aside:
             facts = {**encoder.identity.as_dict(), "dim": encoder.dim, "source": dict(source or {})}
             if chunks:
                 facts["chunks"] = index_chunks(encoder.raw, chunks)
-            with cls(Storage.create(aside, facts), encoder) as index:
+            with cls(storage := Storage.create(aside, facts), encoder) as index:
                 index.add(answers, progress=progress)
                 if counts is not None:
-                    with index._storage.transaction():
-                        index._storage.keep(COUNTS, {COUNTS: counts.astype("<i8").tobytes()})
+                    with storage.transaction():
+                        storage.keep(COUNTS, {COUNTS: counts.astype("<i8").tobytes()})
                 if calibrate:
                     index.fit(calibrate)
                 encoder = index.encoder
@@ -133,8 +127,7 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
             force: Accept an encoder that differs in what ``bertflow.encoder.identity.RULES`` refuses.
 
         Raises:
-            DataError: If there is no index, or its embeddings are by another encoder or another calibrator; the
-                message names both.
+            DataError: If there is no index, or its embeddings are by another encoder or calibrator.
         """
         storage, do = Storage(Path(path)), "Open it with the encoder that it was built with, or build it again."
         try:
@@ -149,9 +142,6 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
             storage.close()
             raise
         return index
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __len__(self) -> int:
         """The number of answers."""
@@ -179,11 +169,15 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
         with self._storage.snapshot():
             return list(self._storage.answers())
 
+    def texts(self) -> list[str]:
+        """The own texts of all answers."""
+        return [answer.text for answer in self.answers()]
+
     def add(self, answers: Iterable[Answer], progress: bool | None = None) -> None:
         """Add answers under new ids; all of them or none. What was added already, as it is now, is not added again.
 
         Raises:
-            DataError: If an id is there already with another text, occurs twice, or an embedding has length zero.
+            DataError: If an id is there with another text, occurs twice, or an embedding has length zero.
         """
         self._put(answers, progress)
 
@@ -196,11 +190,7 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
         self._put(answers, progress, replace=True)
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove answers by id; all of them or none.
-
-        Raises:
-            DataError: If an id is unknown.
-        """
+        """Remove answers by id; all of them or none; an id that is unknown is refused."""
         names = list(dict.fromkeys(names))
         self._storage.require_known(names)
         with self._storage.transaction():
@@ -208,11 +198,7 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
             self._storage.set_facts({})
 
     def recalibrate(self, calibrator: AbstractCalibrator | None) -> None:
-        """Send the raw embeddings through another calibrator, or none; nothing is encoded again.
-
-        Raises:
-            DataError: If the calibrator was fitted for another width, encoder or pooling.
-        """
+        """Send the raw embeddings through another calibrator of the same encoder, or none; nothing is encoded again."""
         raw = self.encoder.raw
         self.encoder = raw if calibrator is None else with_another(self._storage, raw, calibrator)
         self._recalibrate()
@@ -220,11 +206,8 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
     def fit(self, calibrator: str) -> None:
         """Fit a calibrator on all texts that are here, and send them through it; nothing is encoded again.
 
-        Args:
-            calibrator: Spelling of a closed form, as ``whitening``.
-
         Raises:
-            UsageError: If it is something else.
+            UsageError: If it is not the spelling of a closed form.
             DataError: If there are too few texts.
         """
         self.encoder = fit_own(self._storage, self.encoder, calibrator)
@@ -235,27 +218,17 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
         with self._storage.transaction():
             self._storage.set_facts({"source": dict(source)})
 
-    def search(self, question: str, k: int = 5) -> list[Hit]:
-        """The best answers for a question, the best first; fewer than ``k`` where there are fewer.
-
-        Raises:
-            UsageError: If ``k`` is below 1, or the question is empty.
-        """
-        return self.search_many([question], k)[0]
-
-    def search_many(self, questions: Sequence[str], k: int = 5, progress: bool | None = None) -> list[list[Hit]]:
-        """The best answers for each of several questions."""
-        require_questions(questions, k)
-        unit = unit_rows(self.encoder.encode_query(questions, progress=progress))
+    def _ranked(self, questions: Float64, k: int) -> list[list[Hit]]:
+        """The best ``k`` answers for the embeddings (q, dim) of some questions, which have length one."""
         with self._storage.snapshot():
-            if (revision := self._storage.revision()) != self._seen:  # another process may have changed the file
+            if (state := self._storage.facts()["state"]) != self._seen:  # another process may have written
                 self._require_same_calibrator()
                 self._search.refresh(self._storage)
-                self._seen = revision
+                self._seen = state
             if not len(self):
                 return [[] for _ in questions]
-            found = self._search.candidates(unit, k)
-            return [rank(self._storage, row, numbers, k) for row, numbers in zip(unit, found, strict=True)]
+            found = self._search.candidates(questions, k)
+            return [rank(self._storage, row, numbers, k) for row, numbers in zip(questions, found, strict=True)]
 
     def phrases(self, raw: bool = False) -> Phrases:
         """All embeddings in memory in float64, to score the ranking; ``raw`` for those without the calibrator."""
@@ -264,17 +237,11 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
 
     def _require_same_calibrator(self) -> None:
         """Another process may have calibrated the index again since it was opened."""
-        self.identity.require(
-            self.encoder.identity,
-            f"{self.path} holds embeddings by",
-            "Open it with that calibrator, or calibrate it again (recalibrate): its raw embeddings are kept.",
-        )
+        do = "Open it with that calibrator, or calibrate it again (recalibrate): its raw embeddings are kept."
+        self.identity.require(self.encoder.identity, f"{self.path} holds embeddings by", do)
 
     def _put(self, answers: Iterable[Answer], progress: bool | None, replace: bool = False) -> None:
-        """Embed answers, then write them: other writers wait only for the writing.
-
-        Phrases of replaced answers are not embedded again, but for chunks.
-        """
+        """Embed answers, but for phrases that are known, then write them: other writers wait only for the writing."""
         answers = list(answers)
         names = [answer.id for answer in answers]
         twice = [name for name, times in Counter(names).items() if times > 1]
@@ -289,8 +256,8 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
                 return
             refuse_ids(known, "there already. Update it, or give the new answer another id.")
         kept = self._storage.raw_of(names, self.encoder.raw.dim)
-        x, phrases = embed_phrases(answers, self.encoder.raw, kept, self._chunks, progress)
-        z = self.encoder.calibrate(x)
+        x, asked, phrases = embed_phrases(answers, self.encoder.raw, kept, self._chunks, progress)
+        z = calibrate_by_role(self.encoder, x, asked)
         if not (lengths := np.linalg.norm(z, axis=1)).all():
             first = int(np.argmin(lengths))
             text = next(text for text, row, _ in chain.from_iterable(phrases.values()) if row == first)
@@ -306,10 +273,17 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
     def _recalibrate(self, own: Mapping[str, bytes] | None = None) -> None:
         with working("calibrating the index"), self._storage.transaction():
             self._storage.keep(CALIBRATOR, own or {})
-            numbers = self._storage.numbers().tolist()
-            for start in range(0, len(numbers), ROWS):
-                part = numbers[start : start + ROWS]
+            for part in self._storage.parts():
                 x = self._storage.vectors(part, raw=True)
-                calibrated = self.encoder.calibrate(x) if self.encoder.calibrator else [None] * len(part)
-                self._storage.recalibrate(part, calibrated)
+                asked = self._storage.asked(part)
+                z = calibrate_by_role(self.encoder, x, asked) if self.encoder.calibrator else [None] * len(part)
+                self._storage.recalibrate(part, z)
             self._storage.set_facts({**self.encoder.identity.as_dict(), "dim": self.encoder.dim})
+
+
+def require_new_index(path: str | Path) -> Path:
+    """The place of a new index; one where something is, is refused."""
+    if Path(path).exists():
+        raise UsageError(f"{path} should become an index, but is there already. Add to it, or choose another name.")
+    require_place(path)
+    return Path(path)

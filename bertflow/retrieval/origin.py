@@ -4,21 +4,22 @@ reindex.json    source and target          calibrator/    what the rows went thr
 query-encoder/  embeds questions for the target, where the job was given a model
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from typing_extensions import TypedDict
 
+from bertflow.calibrated import CalibratedEncoder
+from bertflow.calibration.spelling import load_calibrator
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError, UsageError, require_no_secret
 from bertflow.opening import load
 from bertflow.records import read_record
 from bertflow.results import AbstractResult
-from bertflow.retrieval.collections import CollectionFacts, open_collection, parse_address
-
-if TYPE_CHECKING:
-    from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.retrieval.address import parse_address
+from bertflow.retrieval.collections import CollectionFacts, open_collection
 
 RECORD, QUERY_ENCODER, CALIBRATOR = "reindex.json", "query-encoder", "calibrator"
 
@@ -83,11 +84,8 @@ class Origin:
             )
         return name
 
-    def open_encoder(self, model: str | Path | None, device: str | None = None) -> "SentenceEncoder":
-        """The same, opened; a raw encoder gets the calibrator of the job."""
-        from bertflow.calibrated import CalibratedEncoder
-        from bertflow.calibration.spelling import load_calibrator
-
+    def open_encoder(self, model: str | Path | None, device: str | None = None) -> SentenceEncoder:
+        """The encoder for questions, opened; a raw encoder gets the calibrator of the job."""
         encoder = load(self.encoder_name(model), device=device)
         if self.folder is None or encoder.calibrator is not None:
             return encoder
@@ -96,16 +94,23 @@ class Origin:
     def how_to(self, action: str) -> str:
         """What a user does instead, for an action that changes the file of an index."""
         address = parse_address(self.address)
-        source, new = self.source or self.address, replace(address, name=f"{address.name}-new")
-        embed = (
-            f"bertflow.load({str(self.folder / QUERY_ENCODER) if self.folder else 'ENCODER'!r}).encode_document(texts)"
+        new = replace(address, name=f"{address.name}-new")
+        encoder = repr(str(self.folder / QUERY_ENCODER)) if self.folder else "ENCODER"
+        do = (
+            f"Change its rows with the database's own client, with embeddings by bertflow.load({encoder})"
+            ".encode_document(texts)"
         )
-        do = {
-            "build": "Fill it with the database's own client",
-            "remove": "Remove rows with the database's own client",
-            "recalibrate": f"Make a new one: bertflow reindex '{source}' '{new}' --calibrator CALIBRATOR",
-        }.get(action, f"Embed texts by {embed}, and {action} rows with the database's own client")
-        return f"{self.address} is a collection of a database, in which nothing is changed. {do}."
+        if action == "recalibrate":
+            do = f"Make a new one: bertflow reindex '{self.source or address}' '{new}' --calibrator CALIBRATOR"
+        return f"{address} is a collection of a database, in which nothing is changed. {do}."
+
+
+def is_collection(place: object) -> bool:
+    """Whether this names a collection of a database: by its address, or by the folder of the job that made it."""
+    if not isinstance(place, str | Path):
+        return False
+    address = re.match(r"[a-z]{2,}:", str(place)) is not None  # one letter would be a drive
+    return (Path(place) / RECORD).exists() or (address and not Path(place).exists())
 
 
 @dataclass(frozen=True, repr=False)

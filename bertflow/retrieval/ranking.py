@@ -3,48 +3,59 @@
 An answer has several phrases; its score is the largest cosine of the question with one of them. Scores are computed in
 float32, a block of questions at a time, and the k-th largest is found without sorting. Phrases within the rounding
 error of float32 of it are candidates; they are scored again in float64, where equal embeddings have equal scores, and
-sorted by score, then by id.
+sorted by score, then by id. The rows of a collection are read a part at a time (``Scan``).
 
     float32 (q, n) --> best phrase of each answer (q, answers) --> candidates --> float64, sorted
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.errors import DataError, UsageError
-from bertflow.retrieval.storage import Storage
-from bertflow.similarity import unit_rows
-from bertflow.text_keys import is_blank
+from bertflow.data.lines import is_blank
+from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.errors import DataError, UsageError, shown
+from bertflow.retrieval.collections import AbstractCollection
+from bertflow.retrieval.storage import ROWS, Storage
+from bertflow.similarity import SIMILARITIES, unit_rows
 
-ROWS = 8192
-"""Embeddings that are read at a time."""
 CELLS = 2**25
 """Scores computed at a time: 128 MB."""
 ROUNDING = 4 * float(np.finfo(np.float32).eps)
 """A cosine of d coordinates in float32 has an error of less than d times this."""
+TOGETHER, GROUPS, PAIRS = 16, 128, 50_000
+"""Numbers for random pairs: rows that are read at one place, places, and pairs. No pair is of rows at one place, which
+may be of one document."""
+ROWS_FOR_PAIRS = 50
+"""Rows below which random pairs say too little."""
+TIE = 1e-12
+"""Cosines this close are equal: those of equal rows have other last digits in another block."""
 Float64 = NDArray[np.float64]
 Floats = NDArray[np.floating]
 
 
 @dataclass(frozen=True)
 class Phrases:
-    """All phrases of an index, the answers in order of their ids.
+    """Phrases that are in memory: all of an index, the answers in order of their ids; or rows of a collection.
 
     Attributes:
-        numbers: The number of each phrase; (n,).
+        names: The ids of the answers.
         starts: Where the phrases of each answer start; (answers,).
-        names: The ids of the answers, rising.
         unit: The embeddings, of length one; (n, dim).
+        numbers: The number of each phrase of an index; (n,).
     """
 
-    numbers: NDArray[np.int64]
+    names: Sequence[str]
     starts: NDArray[np.intp]
-    names: tuple[str, ...]
     unit: Floats
+    numbers: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+
+    def __iter__(self) -> Iterator["Phrases"]:
+        yield self
 
     @classmethod
     def read(cls, storage: Storage, raw: bool = False, dtype: type[np.floating] = np.float32) -> "Phrases":
@@ -64,39 +75,99 @@ class Phrases:
             if not start:
                 unit = np.empty((len(numbers), block.shape[1]), dtype)
             unit[start : start + ROWS] = block
-        return cls(np.array(numbers, dtype=np.int64), starts, tuple(names), unit)
+        return cls(tuple(names), starts, unit, np.array(numbers, dtype=np.int64))
 
-    def scores(self, questions: Floats) -> Iterator[tuple[slice, Floats, Floats]]:
-        """Which questions (q, dim), their cosines with all phrases (q, n), and the best of each answer (q, answers)."""
-        if self.unit.shape[1] != questions.shape[1]:
+
+def scores(phrases: Phrases, questions: Floats) -> Iterator[tuple[int, Floats, Floats]]:
+    """The first of some questions (q, dim), their cosines with all phrases (q, n), and the best of each answer."""
+    unit = phrases.unit
+    if unit.shape[1] != questions.shape[1]:
+        raise DataError(
+            f"The index should hold embeddings of width {questions.shape[1]}, but they have {unit.shape[1]}. "
+            "It is damaged: build it again."
+        )
+    size = max(1, CELLS // max(1, len(unit)))
+    for start in range(0, len(questions), size):
+        cosines = questions[start : start + size].astype(unit.dtype) @ unit.T
+        yield start, cosines, np.maximum.reduceat(cosines, phrases.starts, axis=1)
+
+
+@dataclass(frozen=True)
+class Scan:
+    """The rows of a collection, read a part at a time; each is an answer, and those without a vector are left out."""
+
+    collection: AbstractCollection
+    rows: int = ROWS
+
+    def __iter__(self) -> Iterator[Phrases]:
+        for part in self.collection.parts(self.rows):
+            read = self.collection.read(part)
+            if kept := [at for at in range(len(read)) if at not in read.bad]:
+                names = [str(read.ids[at]) for at in kept]
+                yield Phrases(names, np.arange(len(kept)), unit_rows(read.vectors[kept]))
+
+    def random_cosines(self, seed: int = 0) -> Float64:
+        """Cosines of random pairs of rows, rising; none where there are too few rows.
+
+        Source: Places are drawn with the same chance, so every row is.
+        """
+        rng = np.random.default_rng(seed)
+        parts = self.collection.parts(TOGETHER)
+        chosen = sorted(rng.permutation(len(parts))[:GROUPS].tolist())
+        read = [self.collection.read(parts[at]) for at in chosen]
+        kept = [np.delete(rows.vectors, list(rows.bad), axis=0) for rows in read]
+        group = np.repeat(np.arange(len(kept)), [len(x) for x in kept])
+        if len(group) < ROWS_FOR_PAIRS:
+            return np.empty(0)
+        x = unit_rows(np.concatenate(kept))
+        first, second = rng.integers(0, len(x), (2, PAIRS))
+        apart = group[first] != group[second]
+        return np.sort(SIMILARITIES["cosine"].paired(x[first[apart]], x[second[apart]]))
+
+
+def ranks_of(
+    source: Iterable[Phrases], questions: Floats, right: Mapping[str, frozenset[str]], where: object
+) -> list[NDArray[np.int64]]:
+    """Ranks of the right answers of each question (q, dim), rising, from 1; of equal scores wrong ones first.
+
+    All embeddings are read twice: for the scores of the right answers, and for how many others are above them.
+
+    Args:
+        source: What is ranked: some phrases at a time.
+        questions: The embeddings of the questions.
+        right: The ids of the right answers of each question.
+        where: What the source is called, for messages.
+
+    Raises:
+        DataError: If a right answer is not there.
+    """
+    unit, names = unit_rows(questions), list(right.values())
+    lacking, own = [set(each) for each in names], [np.empty(0) for _ in names]
+    above = [np.zeros(len(each), np.int64) for each in names]
+    for count in (False, True):
+        for some in source:
+            at = {name: place for place, name in enumerate(some.names)}
+            for start, _, best in scores(some, unit):
+                for question, row in enumerate(best, start):
+                    mine = [at[name] for name in names[question] if name in at]
+                    if count:
+                        row[mine] = -np.inf
+                        above[question] += (row >= own[question][:, None] - TIE).sum(1)
+                    else:
+                        own[question] = np.concatenate([own[question], row[mine]])
+                        lacking[question] -= at.keys()
+        own = [np.sort(one)[::-1] for one in own]
+        if unknown := [(question, min(left)) for question, left in zip(right, lacking, strict=True) if left]:
+            asked, name = unknown[0]
             raise DataError(
-                f"The index should hold embeddings of width {questions.shape[1]}, but they have {self.unit.shape[1]}. "
-                "It is damaged: build it again."
+                f"{sum(map(len, lacking))} right answers are not in {where}, {name!r} for {asked!r} the first. Add "
+                "them, or leave these labels out."
             )
-        size = max(1, CELLS // max(1, len(self.numbers)))
-        for start in range(0, len(questions), size):
-            block = slice(start, min(start + size, len(questions)))
-            cosines = questions[block].astype(self.unit.dtype) @ self.unit.T
-            yield block, cosines, np.maximum.reduceat(cosines, self.starts, axis=1)
-
-    def missing(self, names: Sequence[str]) -> list[str]:
-        """Those of some ids that are not there."""
-        return sorted({*names}.difference(self.names))
-
-    def ranks(self, questions: Floats, right: Sequence[frozenset[str]]) -> list[NDArray[np.int64]]:
-        """Ranks of the right answers of each question (q, dim), rising, from 1; of equal scores wrong ones first."""
-        place = {name: at for at, name in enumerate(self.names)}
-        found = []
-        for block, _, best in self.scores(unit_rows(questions)):
-            for row, names in zip(best, right[block], strict=True):
-                mine = np.array([place[name] for name in names])
-                wrong, falling = np.sort(np.delete(row, mine)), np.sort(row[mine])[::-1]
-                found.append(len(wrong) - np.searchsorted(wrong, falling) + np.arange(1, len(mine) + 1))
-        return found
+    return [wrong + np.arange(1, len(wrong) + 1) for wrong in above]
 
 
 class Search(Protocol):
-    """Finds the phrases that the best answers may have; the rows of ``places.ENGINES`` are such."""
+    """Finds the phrases that the best answers may have; the rows of ``indexing.ENGINES`` are such."""
 
     def refresh(self, storage: Storage) -> None:
         """Read what is stored now."""
@@ -119,7 +190,7 @@ class ExactSearch:
     def candidates(self, questions: Float64, k: int) -> list[Sequence[int]]:
         """The phrases that come within rounding of the k-th best answer."""
         phrases, found = self._phrases, list[Sequence[int]]()
-        for _, cosines, best in phrases.scores(questions):
+        for _, cosines, best in scores(phrases, questions):
             last = -min(k, best.shape[1])
             thresholds = np.partition(best, last, axis=1)[:, last] - phrases.unit.shape[1] * ROUNDING
             found += [phrases.numbers[row >= least].tolist() for row, least in zip(cosines, thresholds, strict=True)]
@@ -175,5 +246,48 @@ def require_questions(questions: Sequence[str], k: int = 1) -> None:
     """
     if k < 1:
         raise UsageError(f"A search gives at least 1 answer, got k = {k}.")
+    if other := [question for question in questions if not isinstance(question, str)]:
+        raise UsageError(f"A question should be text, got {shown(other[0])}. Search once for each question.")
     if empty := [row for row, question in enumerate(questions) if is_blank(question)]:
         raise UsageError(f"A question should have words, but question {empty[0]} is {questions[empty[0]]!r}.")
+
+
+class AbstractIndex(ABC):
+    """What is asked in words: answers in a file, or the rows of a collection.
+
+    Attributes:
+        encoder: Embeds questions and answers; raw or calibrated.
+    """
+
+    encoder: SentenceEncoder
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of what is open."""
+
+    @abstractmethod
+    def _ranked(self, questions: Float64, k: int) -> list[list[Hit]]:
+        """The best ``k`` answers for the embeddings (q, dim) of some questions, which have length one."""
+
+    def search(self, question: str, k: int = 5) -> list[Hit]:
+        """The best answers for a question, the best first; fewer than ``k`` where there are fewer.
+
+        Raises:
+            UsageError: If ``k`` is below 1, or the question is empty.
+        """
+        return self.search_many([question], k)[0]
+
+    def search_many(self, questions: Sequence[str], k: int = 5, progress: bool | None = None) -> list[list[Hit]]:
+        """The best answers for each of several questions.
+
+        Raises:
+            UsageError: If ``k`` is below 1, or a question is empty.
+        """
+        require_questions(questions, k)
+        return self._ranked(unit_rows(self.encoder.encode_query(questions, progress=progress)), k)

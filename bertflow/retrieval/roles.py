@@ -1,20 +1,21 @@
-"""From answers to phrases and their raw embeddings.
+"""Answers become phrases and their raw embeddings.
 
     its own text      as a document, whole or in chunks
     a past question   as a query, since it is compared with new questions
 
-An encoder may have a prompt for each (``bertflow.encoder.folders``); others embed both alike.
+An encoder may have a prompt for each (``bertflow.encoder.folders``), a calibrator a mean; others embed both alike.
 """
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bertflow.data.corpus import Answer
 from bertflow.encoder.abstract import Float32, Role, SentenceEncoder
 from bertflow.encoder.chunks import require_unpooled
-from bertflow.encoder.token_encoder import AbstractTokenEncoder
+from bertflow.encoder.reading import AbstractTokenEncoder
 from bertflow.errors import UsageError
 from bertflow.retrieval.storage import Phrase
 
@@ -25,10 +26,10 @@ def embed_phrases(
     kept: Mapping[tuple[str, Role], Float32],
     chunks: str | None,
     progress: bool | None,
-) -> tuple[Float32, dict[str, list[Phrase]]]:
-    """The embeddings of all phrases (n, dim), and the phrases of each answer by its id, its own text first.
+) -> tuple[Float32, NDArray[np.bool_], dict[str, list[Phrase]]]:
+    """The embeddings of all phrases (n, dim), which of them are queries (n,), and the phrases of each answer by its id.
 
-    Each distinct text is embedded once a role.
+    Each distinct text is embedded once a role; the own text of an answer is its first phrase.
 
     Args:
         answers: The answers.
@@ -51,7 +52,16 @@ def embed_phrases(
         y, split = _split(list(dict.fromkeys(answer.text for answer in answers)), raw, chunks, len(x), progress)
         x = np.concatenate([x, y])
         phrases |= {(text, "document"): parts for text, parts in split.items()}
-    return x, {name: [phrase for key in keys for phrase in phrases[key]] for name, keys in roles.items()}
+    asked = np.array([role == "query" for _, role in whole] + [False] * (len(x) - len(whole)), bool)
+    return x, asked, {name: [phrase for key in keys for phrase in phrases[key]] for name, keys in roles.items()}
+
+
+def calibrate_by_role(encoder: SentenceEncoder, x: Float32, asked: NDArray[np.bool_]) -> Float32:
+    """Calibrate raw embeddings (n, dim): queries, where ``asked`` says so, and documents."""
+    z = encoder.calibrate(x)
+    if encoder.has_roles and asked.any():
+        z[asked] = encoder.calibrate(x[asked], "query")
+    return z
 
 
 def _split(
@@ -73,4 +83,4 @@ def index_chunks(raw: SentenceEncoder, chunks: str) -> str:
         what = "has chunks itself, which it pools" if "chunks" in raw.describe() else "cannot split text"
         raise UsageError(f"An index with chunks needs an encoder of tokens, but this one {what}. Give another encoder.")
     require_unpooled(chunks)
-    return str(raw.fitted_chunks(chunks))
+    return str(raw.spec.fitted_chunks(chunks))

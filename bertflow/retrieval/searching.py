@@ -1,30 +1,32 @@
 """Ask an index of known answers: the best answers for a question, and how often they are right."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from bertflow.calibrated import RECORD
 from bertflow.data.corpus import load_answer_labels
+from bertflow.data.docstrings import docstring_corpus
 from bertflow.data.pairs import Pairs, load_pairs
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.errors import DataError
-from bertflow.evaluation.candidate_lists import average_precision, candidate_figures, lists_of
-from bertflow.evaluation.figures import mean_figure
-from bertflow.evaluation.rows import interval, number
+from bertflow.evaluation.sides import encode_sets
 from bertflow.evaluation.significance import Figure, difference
-from bertflow.evaluation.systems import encode_sets
-from bertflow.files import to_json
+from bertflow.evaluation.ungraded import average_precision, candidate_figures, lists_of, mean_figure
+from bertflow.files import to_json, write_text
 from bertflow.results import AbstractResult
-from bertflow.retrieval import IndexOptions, Place
-from bertflow.retrieval.places import open_index
-from bertflow.retrieval.ranking import Hit
+from bertflow.retrieval.bm25 import BM25, bm25_ranks
+from bertflow.retrieval.collection_index import CollectionIndex
+from bertflow.retrieval.index import AnswerIndex
+from bertflow.retrieval.ranking import Hit, ranks_of
 from bertflow.scoring.domain import DomainCheck
-from bertflow.tables import Table
+from bertflow.tables import Table, interval, number, write_rows
 
+Opener: TypeAlias = Callable[[], AbstractContextManager[AnswerIndex | CollectionIndex]]
+"""What ``bertflow.retrieval.indexing.opener`` gives."""
 DIFFERENCE_KEYS = ("metric", "difference", "ci_low", "ci_high", "p_bootstrap")
 """What ``SearchScores`` says of a ``Difference``."""
 
@@ -68,6 +70,8 @@ class SearchScores(AbstractResult):
         MRR     mean of 1 / rank of the first right answer
         MAP     mean over questions of the precision at each of their right answers
 
+    Of the file of an index the words in common are ranked, too (BM25), without an encoder.
+
     Ties are counted against the index: among answers of equal score the wrong ones come first. Raw and calibrated are
     scored on the same questions, so their difference has a paired bootstrap interval.
 
@@ -93,57 +97,78 @@ class SearchScores(AbstractResult):
         yield Table(("system", *dict.fromkeys(row["metric"] for row in self.rows)), tuple(map(tuple, cells.values())))
         for row in self.differences:
             value, ends = 100 * row["difference"], interval(row["ci_low"], row["ci_high"], "")
-            raw, calibrated = cells
+            raw, calibrated, *_ = cells
             yield f"{row['metric']}: {calibrated} less {raw} is {value:+.2f}, 95 % interval {ends}"
         yield f"{self.questions} questions, {self.answers} answers; x 100; ties count against the index."
         if self.questions_in_index:
             yield f"{self.questions_in_index} of the questions are in the index themselves, and find themselves there."
 
 
-def ask(index: Place, question: str, k: int, engine: str | None, text: str | None, options: IndexOptions) -> Hits:
+@dataclass(frozen=True, repr=False)
+class SearchExample(AbstractResult):
+    """Files to try a search on.
+
+    Attributes:
+        folder: Where they were written.
+        answers: Number of answers, and of questions.
+        sentences: Number of other sentences.
+        source: Where they are from.
+    """
+
+    folder: Path
+    answers: int
+    sentences: int
+    source: str
+
+    def parts(self) -> Iterator[str]:
+        """A line a file."""
+        yield f"{self.folder / 'answers.jsonl'}: {self.answers} answers, paragraphs of the {self.source}"
+        yield f"{self.folder / 'labels.jsonl'}: {self.answers} questions, the line before each paragraph"
+        yield f"{self.folder / 'text.txt'}: {self.sentences} other sentences, to fit a calibrator on"
+
+
+def write_example(folder: Path, answers: int, sentences: int, seed: int) -> SearchExample:
+    """Write answers, labels and text from docstrings."""
+    text, pairs = docstring_corpus(answers, sentences, seed)
+    names = [f"docstrings-{row:05d}" for row in range(len(pairs))]
+    write_rows(folder / "answers.jsonl", ("id", "text"), zip(names, pairs.second, strict=True))
+    write_rows(folder / "labels.jsonl", ("question", "id"), zip(pairs.first, names, strict=True))
+    write_text(folder / "text.txt", "".join(f"{sentence}\n" for sentence in text))
+    return SearchExample(folder, len(pairs), len(text), pairs.source)
+
+
+def ask(opener: Opener, question: str, k: int) -> Hits:
     """The best answers for a question."""
-    with open_index(index, options, engine, text) as opened:
+    with opener() as opened:
         hits, outside = opened.search(question, k), _is_outside(opened.encoder.raw, question)
     return Hits([replace(hit, out_of_domain=outside) for hit in hits])
 
 
 def rank_answers(
-    index: Place,
+    opener: Opener,
     labels: str | Path | Mapping[str, frozenset[str]],
     k: int,
     resamples: int,
     seed: int,
-    text: str | None,
     progress: bool | None,
-    options: IndexOptions,
 ) -> SearchScores:
     """How all answers of an index are ranked for questions."""
     right = load_answer_labels(labels) if isinstance(labels, str | Path) else labels
     task, questions = Path(labels).stem if isinstance(labels, str | Path) else "labels", list(right)
-    with open_index(index, options, text=text) as opened:
-        encoder, rows = opened.encoder, {"raw": opened.phrases(raw=True)}
-        if encoder.calibrator is not None:
-            rows[opened.identity.calibrator] = opened.phrases()
-        known = {name: found for name, found in rows.items() if found is not None}
-        missing = {*next(iter(known.values())).missing([name for names in right.values() for name in names])}
-        unknown = [(question, name) for question in questions for name in right[question] if name in missing]
-        if unknown:
-            question, name = unknown[0]
-            raise DataError(
-                f"{len(unknown)} right answers are not in {opened.path}, {name!r} for {question!r} the first. Add "
-                "them, or leave these labels out."
-            )
-        answers, seen = len(opened), opened.held(questions)
+    with opener() as opened:
+        encoder, answers, seen = opened.encoder, len(opened), opened.held(questions)
         x = encoder.raw.encode_query(questions, progress=progress)
-        ranks = {
-            name: found.ranks(x if name == "raw" else encoder.calibrate(x), list(right.values()))
-            for name, found in known.items()
-        }
-    first = np.array([[row[0] for row in rows] for rows in ranks.values()], dtype=np.float64)
-    precision = np.array([[average_precision(row) for row in rows] for rows in ranks.values()])
+        sources = {"raw": (opened.phrases(raw=True), x)}
+        if encoder.calibrator is not None:
+            sources[encoder.calibrator.spelled] = opened.phrases(), encoder.calibrate(x, "query")
+        found = {name: ranks_of(one, z, right, opened.path) for name, (one, z) in sources.items() if one is not None}
+        if isinstance(opened, AnswerIndex):
+            found[BM25] = bm25_ranks(opened.answers(), right)
+    first = np.array([[row[0] for row in rows] for rows in found.values()], dtype=np.float64)
+    precision = np.array([[average_precision(row) for row in rows] for rows in found.values()])
     metrics = {"hit@1": first <= 1, f"hit@{k}": first <= k, "mrr": 1 / first, "map": precision}
     figures = [mean_figure(task, name, values.astype(np.float64), resamples, seed) for name, values in metrics.items()]
-    return _scores(figures, list(ranks), answers, seen)
+    return _scores(figures, list(found), answers, seen)
 
 
 def _is_outside(raw: SentenceEncoder, question: str) -> bool | None:
@@ -156,19 +181,13 @@ def _is_outside(raw: SentenceEncoder, question: str) -> bool | None:
 
 
 def rank_lists(
-    index: Place,
-    given: Pairs | str | Path,
-    resamples: int,
-    seed: int,
-    text: str | None,
-    progress: bool | None,
-    options: IndexOptions,
+    opener: Opener, given: Pairs | str | Path, resamples: int, seed: int, progress: bool | None
 ) -> SearchScores:
     """MAP and MRR of each question's own candidates, by the encoder of the index."""
-    pairs = load_pairs(given, "candidates") if isinstance(given, str | Path) else given
-    with open_index(index, options, text=text) as opened:
-        encoder, name = opened.encoder, opened.identity.calibrator
-    systems = {"raw": encoder.raw, **({name: encoder} if encoder.calibrator is not None else {})}
+    pairs = load_pairs(given, "candidates")
+    with opener() as opened:
+        encoder = opened.encoder
+    systems = {"raw": encoder.raw, **({encoder.calibrator.spelled: encoder} if encoder.calibrator is not None else {})}
     (sides,) = encode_sets(systems, [pairs], progress=progress)
     figures = candidate_figures(pairs, sides, "cosine", resamples, seed)
     return _scores(figures, list(systems), sum(map(len, lists_of(pairs))), 0)
@@ -180,7 +199,7 @@ def _scores(figures: Sequence[Figure], systems: Sequence[str], answers: int, see
         for at, system in enumerate(systems):
             value, (low, high) = float(figure.values[at]), figure.interval(at)
             rows.append({"system": system, "metric": figure.metric, "value": value, "ci_low": low, "ci_high": high})
-        if len(systems) > 1:
+        if len({*systems} - {BM25}) > 1:
             row = vars(difference(tuple(systems), figure, 1, 0))
             differences.append({name: row[name] for name in DIFFERENCE_KEYS})
     return SearchScores(figures[0].n, answers, seen, rows, differences)

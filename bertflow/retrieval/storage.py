@@ -2,7 +2,7 @@
 
     answers   number, id                              one row an answer
     phrases   number, answer, text, raw, calibrated   its own text first, then its past questions
-    facts     key, value (JSON)                       identity, sizes, revision
+    facts     key, value (JSON)                       identity, sizes, name of the content
     chunks    phrase, chunk, start, stop, whole       of an index that splits its answers
     kept      kind, name, content                     files of a calibrator of its own (bertflow.retrieval.calibrating)
 
@@ -31,23 +31,24 @@ from numpy.typing import NDArray
 from typing_extensions import TypedDict
 from xxhash import xxh3_64_digest
 
-from bertflow.data.corpus import Answer, refuse_ids
+from bertflow.data.corpus import Answer, chunks, refuse_ids
 from bertflow.encoder.abstract import Role
-from bertflow.errors import DataError, UsageError
-from bertflow.files import require_place
-from bertflow.records import Count, FileName, Size, other_version, parse_record
+from bertflow.errors import DataError
+from bertflow.records import FileName, Size, other_version, parse_record
 
 FORMAT = 5
 SUM = 8
 """Bytes of a checksum."""
 APPLICATION = 0x62666169
-"""Marks the file as an index of answers: "bfai"."""
+"""Number that marks the file as an index of answers: "bfai"."""
 CAREFUL = "PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;"
-"""As SQLite advises for files that others made: https://www.sqlite.org/security.html."""
+"""Settings that SQLite advises for files that others made: https://www.sqlite.org/security.html."""
 DAMAGED = (sqlite3.DatabaseError, UnicodeDecodeError)
 """What SQLite raises for a damaged file; the second where its own message quotes bytes of the file."""
 MARKS = ("application_id", "user_version")
 RESTORE = "Restore a copy, or build it again."
+ROWS = 8192
+"""Embeddings that are read at a time."""
 WAIT = 60
 """Seconds that one process waits for another to finish its write."""
 SCHEMA = f"""
@@ -90,7 +91,6 @@ class Facts(TypedDict):
     """What the table ``facts`` holds."""
 
     name: FileName
-    revision: Count
     dim: Size
     recipe: dict[str, Any] | None
     calibrator: str
@@ -101,11 +101,7 @@ class Facts(TypedDict):
 
 
 class Storage:
-    """The existing file of one index; use it from one thread.
-
-    Raises:
-        DataError: If it is missing, or is not an index.
-    """
+    """The existing file of one index, for one thread; what is not an index, or is damaged, is a ``DataError``."""
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
@@ -134,7 +130,7 @@ class Storage:
             connection.executescript(SCHEMA)
         storage = cls(path)
         with storage.transaction():
-            storage.set_facts({"name": uuid.uuid4().hex, "revision": 0, **facts})
+            storage.set_facts({"name": uuid.uuid4().hex, **facts})
         return storage
 
     def close(self) -> None:
@@ -143,11 +139,7 @@ class Storage:
 
     @contextmanager
     def transaction(self, begin: str = "BEGIN IMMEDIATE", what: str = "written") -> Iterator[None]:
-        """Everything that is written inside becomes visible at once at the end, or not at all.
-
-        Raises:
-            DataError: If another process keeps writing or has just added the same id, or the disk is full.
-        """
+        """Everything that is written inside becomes visible at once at the end, or not at all."""
         try:
             self._connection.execute(begin)
             yield
@@ -162,32 +154,19 @@ class Storage:
                     self._connection.execute("ROLLBACK")
 
     def snapshot(self) -> AbstractContextManager[None]:
-        """Everything that is read inside is of one moment, whatever others write.
-
-        Raises:
-            DataError: If another process keeps writing.
-        """
+        """Everything that is read inside is of one moment, whatever others write."""
         return self.transaction("BEGIN", "read")
 
     def facts(self) -> dict[str, Any]:
-        """All facts about the index.
-
-        Raises:
-            DataError: If they are damaged.
-        """
+        """All facts about the index; refused if they are damaged."""
         rows = self._rows((str, str), "SELECT key, value FROM facts")
         content = ", ".join(f"{json.dumps(key)}: {value}" for key, value in rows)
         return dict(parse_record(f"{{{content}}}", Facts, f"{self.path}, table facts", "index of answers", RESTORE))
 
     def set_facts(self, facts: Mapping[str, Any]) -> None:
-        """Change some facts, increase the revision, and give the content a name of its own."""
+        """Change some facts, and give the content a name of its own."""
         rows = [(key, json.dumps(value, sort_keys=True)) for key, value in {**facts, "state": uuid.uuid4().hex}.items()]
         self._connection.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", rows)
-        self._connection.execute("UPDATE facts SET value = value + 1 WHERE key = 'revision'")
-
-    def revision(self) -> int:
-        """A number that every write by any process changes."""
-        return int(self.facts()["revision"])
 
     def insert(self, name: str, phrases: Iterable[Phrase], raw: Float32, calibrated: Float32 | None) -> None:
         """Add an answer with its phrases, whose embeddings are rows of ``raw`` and ``calibrated``."""
@@ -213,11 +192,7 @@ class Storage:
         self._connection.executemany("INSERT INTO kept VALUES (?, ?, ?)", [(kind, *file) for file in files.items()])
 
     def kept(self, kind: str) -> dict[str, bytes]:
-        """The files of a kind.
-
-        Raises:
-            DataError: If a name is not a valid file name, or the file is damaged.
-        """
+        """The files of a kind; names that lead elsewhere are refused."""
         files = dict(self._rows((str, bytes), "SELECT name, content FROM kept WHERE kind = ?", (kind,)))
         if any(Path(name).name != name for name in files):
             raise DataError(f"{self.path} is damaged: what it keeps has no plain names. {RESTORE}")
@@ -228,16 +203,12 @@ class Storage:
         return int(next(self._rows((int,), f"SELECT count(*) FROM {table}"))[0])
 
     def known(self, names: Sequence[str]) -> list[str]:
-        """Those of some ids that exist."""
+        """Ids, of those given, that exist."""
         found = {name for (name,) in self._among((str,), "SELECT id FROM answers WHERE id IN", names)}
         return [name for name in names if name in found]
 
     def require_known(self, names: Sequence[str]) -> None:
-        """Refuse ids that are not there.
-
-        Raises:
-            DataError: If one is not.
-        """
+        """Refuse ids that are not there."""
         known = set(self.known(names))
         refuse_ids([name for name in names if name not in known], f"not in {self.path}. Add it first.")
 
@@ -253,17 +224,23 @@ class Storage:
         found = {(text, role): raw for text, role, raw in self._among((str, str, bytes), query, names)}
         return dict(zip(found, self._matrix(list(found.values()), dim), strict=True))
 
+    def asked(self, numbers: Sequence[int]) -> NDArray[np.bool_]:
+        """Which of some phrases (n,) are past questions, in the order given."""
+        query = "SELECT number, chunk IS NULL AND text != own_text FROM known WHERE number IN"
+        found = self._found(numbers, self._among((int, int), query, numbers))
+        return np.array([found[number][0] for number in numbers], bool)
+
     def numbers(self) -> NDArray[np.int64]:
         """The numbers of all phrases, rising."""
         rows = self._rows((int,), "SELECT number FROM phrases ORDER BY number")
         return np.fromiter((number for (number,) in rows), np.int64)
 
-    def vectors(self, numbers: Sequence[int], raw: bool = False) -> Float32:
-        """Embeddings (n, dim) of some phrases, in the order given; calibrated ones if there are any and not ``raw``.
+    def parts(self) -> Iterator[list[int]]:
+        """The numbers of all phrases, ``ROWS`` at a time."""
+        return chunks(self.numbers().tolist(), ROWS)
 
-        Raises:
-            DataError: If one is missing or damaged.
-        """
+    def vectors(self, numbers: Sequence[int], raw: bool = False) -> Float32:
+        """Embeddings (n, dim) of some phrases, in the order given; calibrated ones if there are any and not ``raw``."""
         query = f"SELECT number, {'raw' if raw else 'coalesce(calibrated, raw)'} FROM phrases WHERE number IN"
         found = self._found(numbers, self._among((int, bytes), query, numbers))
         rows = [found[number][0] for number in numbers]
@@ -279,11 +256,7 @@ class Storage:
         return self._rows((int, str), "SELECT number, id FROM known ORDER BY id, number")
 
     def _rows(self, kinds: Kinds, query: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
-        """The rows of a query, whose values should be of these kinds.
-
-        Raises:
-            DataError: If the file is damaged, or another process keeps writing.
-        """
+        """The rows of a query, whose values should be of these kinds; else the file is damaged."""
         try:
             for row in self._connection.execute(query, values):
                 if not all(map(isinstance, row, kinds)):
@@ -320,15 +293,3 @@ class Storage:
             return None
         content = row.astype("<f4").tobytes()
         return content + xxh3_64_digest(content)
-
-
-def require_new_index(path: str | Path) -> Path:
-    """Refuse a place where no new index can be; returns it.
-
-    Raises:
-        UsageError: If something is there.
-    """
-    if Path(path).exists():
-        raise UsageError(f"{path} should become an index, but is there already. Add to it, or choose another name.")
-    require_place(path)
-    return Path(path)

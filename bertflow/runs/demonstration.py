@@ -32,7 +32,7 @@ from bertflow.results import AbstractResult
 from bertflow.scoring.random_pairs import FEWEST
 from bertflow.scoring.scores import ScoreCalibrator
 from bertflow.similarity import SIMILARITIES
-from bertflow.tables import Section, Table, write_rows
+from bertflow.tables import Section, Strong, Table, shortened, write_rows
 
 Say = Callable[[str], None]
 RAW, SIF, LAST = "mean(1,2)", "sif(1,2)", "mean"
@@ -87,13 +87,15 @@ class Demo(AbstractResult):
         """The file of everyday pairs."""
         return self.folder / "everyday.tsv"
 
-    def parts(self) -> Iterator[Table | Section | str]:
-        """The result at a glance, everyday sentences, all figures and what they say, examples, and what was written."""
-        hits = {name: 100 * self.report.value(name, "docstrings", metric="hit@1") for name in SYSTEMS}
-        cosine = {name: self.report.value(name, "docstrings", metric="random_median_cosine") for name in SYSTEMS}
-        whitened = hits["last layer + whitening"]
-        yield (
-            f"\nTwo texts that have nothing to do with each other had a cosine of {cosine['raw']:.2f}, now "
+    def _of_all(self, metric: str, scale: float = 1) -> dict[str, float]:
+        """A figure of each system."""
+        return {name: scale * self.report.value(name, "docstrings", metric=metric) for name in SYSTEMS}
+
+    def answer(self) -> Iterator[Table | str]:
+        """The result at a glance, and everyday sentences."""
+        hits, cosine = self._of_all("hit@1", 100), self._of_all("random_median_cosine")
+        yield Strong(
+            f"Two texts that have nothing to do with each other had a cosine of {cosine['raw']:.2f}, now "
             f"{cosine[self.chosen]:.2f}; a summary finds its paragraph {hits[self.chosen]:.0f} times in a hundred, not "
             f"{hits['raw']:.0f} times."
         )
@@ -103,6 +105,14 @@ class Demo(AbstractResult):
         pairs = zip(EVERYDAY, *self.cosines.values(), strict=True)
         everyday = tuple((" / ".join(pair), f"{before:.2f}", f"{after:.2f}") for pair, before, after in pairs)
         yield Table(("cosines of everyday sentences", "before", "after"), everyday)
+        yield f"details   {self.folder / 'report.md'}, {self.folder / 'geometry' / 'report.html'}, or --details"
+        yield "your own  bertflow fix YOUR_MODEL YOUR_TEXT.txt"
+
+    def parts(self) -> Iterator[Table | Section | str]:
+        """The answer, all figures and what they say, examples, and what was written."""
+        yield from self.answer()
+        hits, cosine = self._of_all("hit@1", 100), self._of_all("random_median_cosine")
+        whitened = hits["last layer + whitening"]
         yield (
             f"\nInner layers of a tuned MiniLM, {RAW}, stand in for a raw BERT. Does a docstring's summary line "
             "find the paragraph that follows it?"
@@ -121,9 +131,7 @@ class Demo(AbstractResult):
         yield self.neighbors
         yield (
             f"\nSaved: {self.folder / 'encoder'} ({self.chosen}, best hit@1 on the pairs to choose by) and "
-            f"{self.folder / 'report.md'}, after {self.seconds:.0f} s.\n"
-            f"Geometry before and after, in pictures: {self.folder / 'geometry' / 'report.html'}\n"
-            "Your own encoder and text: bertflow fix YOUR_MODEL YOUR_TEXT.txt"
+            f"{self.folder / 'report.md'}, after {self.seconds:.0f} s."
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -182,7 +190,7 @@ def show(
     write_text(folder / "results.json", report.to_json())
     shown = {name: systems[name] for name in LOOKED_AT}
     then = next_command(folder / "encoder")
-    title, facts = "Geometry of the demo", {"model": model}
+    title, facts = "Geometry report: demo", {"model": model}
     page = write_report(folder / "geometry", title, shown, text, choosing, facts, then=then)
     if open_report:
         show_page(page)
@@ -206,13 +214,9 @@ def nearest_texts(systems: Mapping[str, SentenceEncoder], pairs: Pairs) -> str:
     embedded = encode_systems(systems, [*queries, *pairs.second])
     cosines = {name: SIMILARITIES["cosine"].matrix(x[:SHOWN], x[SHOWN:]) for name, x in embedded.items()}
     for row, query in enumerate(queries):
-        lines += ["", _shortened(query)]
+        lines += ["", shortened(query, 90)]
         for name, matrix in cosines.items():
             best = int(matrix[row].argmax())
             mark = "right" if best == row else "wrong"
-            lines.append(f"  {name:<16} {mark}  {matrix[row, best]:.2f}  {_shortened(pairs.second[best])}")
+            lines.append(f"  {name:<16} {mark}  {matrix[row, best]:.2f}  {shortened(pairs.second[best], 90)}")
     return "\n".join(lines)
-
-
-def _shortened(text: str, width: int = 90) -> str:
-    return text if len(text) <= width else f"{text[: width - 3]}..."

@@ -37,15 +37,14 @@ from bertflow.encoder.identity import Identity
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_folder, remove_unfinished, write_text
+from bertflow.jobs import locked
 from bertflow.onednn import processor
 from bertflow.records import write_record
 from bertflow.registry import flat_options
 from bertflow.runs import RUN, read_run
-from bertflow.store.build import locked
 from bertflow.training.checkpoints import DivergenceError, newest_checkpoint, steps_of
-from bertflow.training.metrics import METRICS, log_again
 from bertflow.training.recipe import DEFAULT
-from bertflow.training.trainer import PLACE, build_trainer, known_warnings
+from bertflow.training.trainer import METRICS, PLACE, build_trainer, known_warnings, log_again
 
 AUTO = "auto"
 FREE = (
@@ -71,7 +70,7 @@ class RunFolder:
         options: All options of the run, as a tree; objects become names of classes.
         say: Called with each line that a person may want to read.
         trainer: The user's options of Lightning's Trainer.
-        **shared: Folders besides the output that several processes need in common, by option.
+        shared: Folders besides the output that several processes need in common, by option.
 
     Raises:
         UsageError: If the run was made with other options, or ``resume`` does not say which run.
@@ -86,7 +85,7 @@ class RunFolder:
         options: Mapping[str, Any],
         say: Callable[[str], None] | None,
         trainer: Mapping[str, Any] | None = None,
-        **shared: str | None,
+        shared: Mapping[str, str | None] | None = None,
     ) -> None:
         given = Path(output) if output else None
         self.options = dict(json.loads(json.dumps(options, default=_plain)))
@@ -97,7 +96,7 @@ class RunFolder:
         self.path = given or self.begun or Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
         self.in_place = self.begun is not None and self.begun.resolve() == self.path.resolve()
         self.say: Callable[[str], Any] = rank_zero_only(say or (lambda line: None))
-        self._asked, self._shared = trainer or {}, {"output": given, **shared}
+        self._asked, self._shared = trainer or {}, {"output": given, **(shared or {})}
         self.facts, self._held = dict[str, Any](), ExitStack()
         done = f"The run in {self.path} is done: there is nothing to resume. For another one, choose another --output."
         self.nothing_to_do = done if self.in_place and read_run(self.path)["status"] == "done" else ""
@@ -196,7 +195,6 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         before: Mapping[str, Any] = read_run(self.path) if (self.path / RUN).exists() else {}
         remove_unfinished(self.path / "encoder")
-        write_text(self.path / "config.yaml", self.config)
         host = socket.gethostname()
         stop = {"at": _now(), "host": host, "step": self.steps}
         self.facts = {
@@ -214,7 +212,8 @@ class RunFolder:
             "versions": {name: version(name) for name in (*VERSIONED, "pytorch-lightning")},
             "command": sys.argv,
         }
-        self._write_facts(status="running")
+        self._write_facts(status="running")  # first: a folder that has it can be continued
+        write_text(self.path / "config.yaml", self.config)
         if self.begun:
             logged, ours = self.begun / METRICS, next(iter(self.trainer.loggers), None)
             if isinstance(ours, CSVLogger) and logged.exists():
@@ -225,9 +224,9 @@ class RunFolder:
     def _require_empty(self) -> None:
         """Refuse to write among other files; what this run wrote when it was killed as it began is allowed."""
         is_file = self.path.exists() and not self.path.is_dir()
-        if is_file or not all(_is_ours(path, self.config) for path in self.path.glob("*")):
+        if is_file or not all(path.name.startswith(f".{RUN}.") for path in self.path.glob("*")):
             raise UsageError(
-                f"The run folder {self.path} should be new or empty, but something is there. "
+                f"Output folder {self.path} is not empty. "
                 "Choose another --output, or continue a run with --resume auto."
             )
 
@@ -237,11 +236,6 @@ class RunFolder:
 
 def _plain(value: Any) -> Any:
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else type(value).__name__
-
-
-def _is_ours(path: Path, config: str) -> bool:
-    unfinished = path.name.startswith((".config.yaml.", f".{RUN}."))
-    return unfinished or (path.name == "config.yaml" and path.read_text("utf-8") == config)
 
 
 def _now() -> str:

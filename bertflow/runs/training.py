@@ -1,6 +1,6 @@
 """A training that writes a run folder, and what it gives back."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,9 +18,9 @@ from bertflow.calibration.spelling import load_calibrator
 from bertflow.data.fitting_text import TextOptions, training_text
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.encoder.pooling import parse_pooling
+from bertflow.encoder.options import EncoderRecipe
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.errors import BertflowError, require_directions
+from bertflow.errors import BertflowError, UsageError, require_directions
 from bertflow.files import write_json, write_text
 from bertflow.finetuning import FinetuneRecipe
 from bertflow.finetuning.fitting import SiameseFit, siamese_options
@@ -28,19 +28,20 @@ from bertflow.finetuning.joint import JOINT, Joint, finished_flow
 from bertflow.finetuning.objectives import OBJECTIVES
 from bertflow.finetuning.siamese import require_float32_weights
 from bertflow.geometry import inspecting
-from bertflow.opening import load
+from bertflow.opening import load, load_transformer
 from bertflow.records import read_record, write_record
 from bertflow.registry import lookup
-from bertflow.runs import ModelOptions, PairOptions, Run, read_pairs, require_trainable, trainable_encoder
+from bertflow.runs import PairOptions, Run, read_pairs
 from bertflow.runs.folder import RunFolder, require_same_inputs
 from bertflow.store.embeddings import embedded, some_rows
 from bertflow.store.text import exact_hashes, text_digest
+from bertflow.tables import Strong
 from bertflow.text_keys import digest, hash_texts
-from bertflow.training.fitting import FlowFit, trainer_options
+from bertflow.training.batches import require_row_each
+from bertflow.training.flow_fit import FlowFit, trainer_options
 from bertflow.training.module import require_precision
 from bertflow.training.recipe import Recipe
 from bertflow.training.record import FitRecord
-from bertflow.training.rows import require_row_each
 
 
 @dataclass(frozen=True, repr=False)
@@ -73,7 +74,8 @@ class FlowRun(Run):
         if self.note:
             yield self.note
             return
-        yield f"\n{self.record.summary()}"
+        yield Strong(self.record.summary())
+        yield f"took      {self.record.steps:,} steps in {self.record.seconds:.0f} s, kept: {self.record.kept}"
         yield f"run       {self.folder}"
         if self.status == "interrupted":
             yield "interrupted: the calibrator is the best state so far; --resume auto goes on from the last checkpoint"
@@ -121,38 +123,39 @@ class EncoderRun(Run):
         yield f"encoder   {self.folder / 'encoder'}"
 
 
+Trainee = TransformerEncoder | EncoderRecipe | str | Path | None
+"""What is trained, or calibrated: an encoder, or what opens it; the embedded one by default."""
+
+
 def train_flow(
-    encoder: ModelOptions | TransformerEncoder | str | Path | None,
+    encoder: Trainee,
     recipe: Recipe,
     data: TextOptions,
     given: Sequence[str] | None,
     trainer: Mapping[str, Any] | None,
-    output: str | Path | None,
-    resume: str | Path | None,
     seed: int,
     save_encoder: bool,
     report: bool,
     without_text_hashes: bool,
-    options: Mapping[str, Any],
-    say: Callable[[str], None] | None,
+    **folder: Any,
 ) -> FlowRun | None:
-    """Fit a flow to the embeddings of the sentences that are given, or else of ``data``."""
+    """Fit a flow to the embeddings of the sentences that are given, or else of ``data``, in a ``RunFolder``."""
     require_precision((trainer or {}).get("precision", "32-true"))
-    run = RunFolder(output, resume, recipe.preset, options, say, trainer, **{"data.store": data.store})
+    run = RunFolder(name=recipe.preset, trainer=trainer, **folder, shared={"data.store": data.store})
     if run.nothing_to_do:
         return FlowRun(run.path, "done", run.nothing_to_do)
-    require_trainable(encoder, pooling=recipe.pooling, max_length=recipe.max_length)
+    opened = trainable_encoder(encoder, pooling=recipe.pooling, max_length=recipe.max_length)
     with run:
         pl.seed_everything(seed, verbose=False)
         require_row_each(recipe.batch_size // recipe.unit, run.trainer.world_size, recipe.unit)
-        opened = trainable_encoder(encoder, run.say, pooling=recipe.pooling, max_length=recipe.max_length)
+        run.say(_said(opened))
         require_directions(recipe.n_components, opened.dim)
         sentences = given or training_text(data, seed)
         source = "sentences" if given else data.tasks or data.sentences or "docstrings of installed packages"
         # A sentence that comes twice would be learned by heart, and could be both trained on and held out.
         sentences = sentences if recipe.unit > 1 else list(dict.fromkeys(sentences))
         run.prepare(trainer_options(recipe, len(sentences)))
-        if parse_pooling(opened.describe()["pooling"]).counted:
+        if opened.pooling.counted:
             opened.count_tokens(sentences)
         opened = opened.forget_text() if without_text_hashes else opened
         hashes = hash_texts(sentences)
@@ -171,32 +174,51 @@ def train_flow(
     return replace(result, status=status) if status else None
 
 
+def trainable_encoder(given: Trainee, **recipe: Any) -> TransformerEncoder:
+    """The encoder to train, or to calibrate; ``recipe`` holds options for those that are not given.
+
+    Raises:
+        UsageError: If it is not a transformer without a calibrator: that can neither be trained nor be written into a
+            run folder; or if it has chunks.
+    """
+    asked = given if isinstance(given, Mapping) else {"model": given}
+    chosen = recipe | {name: one for name, one in asked.items() if one is not None}
+    encoder = load_transformer(**{"model": None, **chosen})
+    if encoder.spec.chunks:
+        raise UsageError(
+            "Training takes sentences whole, but this encoder has chunks. Switch them off, as --encoder.chunks '', or "
+            "calibrate long texts by `bertflow embed --chunks` and `bertflow fit`."
+        )
+    return encoder
+
+
+def _said(encoder: TransformerEncoder) -> str:
+    return f"encoder   {encoder.recipe['model']}, {encoder.spec.pooling}, width {encoder.dim}"
+
+
 def train_encoder(
-    encoder: ModelOptions | TransformerEncoder | str | Path | None,
+    encoder: Trainee,
     source: PairOptions | Pairs | Sequence[str],
     recipe: FinetuneRecipe,
     trainer: Mapping[str, Any] | None,
-    output: str | Path | None,
-    resume: str | Path | None,
     seed: int,
     without_text_hashes: bool,
-    options: Mapping[str, Any],
-    say: Callable[[str], None] | None,
+    **folder: Any,
 ) -> EncoderRun | None:
-    """Fine-tune an encoder, and the flow beside it where one is asked for."""
+    """Fine-tune an encoder, and the flow beside it where one is asked for, in a ``RunFolder``."""
     require_float32_weights((trainer or {}).get("precision", "32-true"))
-    run = RunFolder(output, resume, recipe.objective, options, say, trainer)
+    run = RunFolder(name=recipe.objective, trainer=trainer, **folder)
     if run.nothing_to_do:
         return EncoderRun(run.path, "done", run.nothing_to_do)
     wanted = lookup("objective", OBJECTIVES, recipe.objective).targets
     if recipe.joint:
         lookup("joint loss", JOINT, recipe.joint)
-    require_trainable(encoder, max_length=recipe.max_length)
+    opened = trainable_encoder(encoder, max_length=recipe.max_length, dtype="float32")
     with run:
         recipe.require_even(run.trainer.world_size)
         given, left_out = read_pairs(source, recipe.objective, wanted, seed)
         run.prepare(siamese_options(recipe, len(given)), recipe.checkpoint_every)
-        opened = trainable_encoder(encoder, run.say, max_length=recipe.max_length, dtype="float32")
+        run.say(_said(opened))
         fit = SiameseFit(opened, given, recipe, seed)
         what = "sentences" if wanted == "text" else "pairs"
         run.say(f"{what:9} {fit.n_train:,} to train on, {fit.n_held_out:,} held out")
@@ -207,7 +229,7 @@ def train_encoder(
             if engine.is_global_zero:
                 fit.save(run.path / "encoder", without_text_hashes)
                 if isinstance(fit.module, Joint):
-                    tuned = trainable_encoder(ModelOptions(str(run.path / "encoder"), device=str(opened.device)))
+                    tuned = load_transformer(run.path / "encoder", device=str(opened.device))
                     keys = None if without_text_hashes else fit.data.text_hashes
                     _write_result(run.path, finished_flow(fit.module, given, tuned), tuned, keys)
 
@@ -233,7 +255,7 @@ def _write_report(run: RunFolder, fit: FlowFit, result: FlowRun, sentences: Sequ
     try:
         inspecting.write_report(
             run.path / "report",
-            f"Geometry of the run {run.path.name}",
+            f"Geometry report: {run.path.name}",
             {"raw": result.encoder.raw, "flow": result.encoder},
             sentences,
             recipe=run.facts["encoder"],

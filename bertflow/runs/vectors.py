@@ -1,7 +1,7 @@
 """What ``embed``, ``fit`` and ``transform`` do, and what they give back."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,26 +10,27 @@ from typing import Any
 
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.closed_forms import AbstractClosedForm
-from bertflow.calibration.flow import FlowCalibrator
+from bertflow.calibration.flow import flow_on_rows
 from bertflow.calibration.spelling import load_calibrator, parse_calibrator
-from bertflow.data.corpus import stream_sentences
+from bertflow.data.columns import added_up
+from bertflow.data.corpus import TextSource
 from bertflow.data.vectors import FORMATS, Vectors
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.encoder.token_encoder import AbstractTokenEncoder
+from bertflow.encoder.options import EncoderOptions
+from bertflow.encoder.reading import AbstractTokenEncoder
 from bertflow.errors import BadRowsError, UsageError, require_directions
 from bertflow.files import require_place
-from bertflow.opening import LoadOptions, load, require_openable
+from bertflow.opening import load
 from bertflow.progress import bar, place, reading, watched
 from bertflow.results import AbstractResult
-from bertflow.runs import rows
-from bertflow.store.build import Plan
+from bertflow.runs import sources
+from bertflow.store.build import require_layout
 from bertflow.store.store import EmbeddingStore
 from bertflow.store.text import index_text, text_rows
-from bertflow.training.fitting import fit_flow
-from bertflow.training.purpose import Purpose
+from bertflow.training import Purpose
 
 SourceNames = tuple[str | Path | None, str | Path | None, str | None]
-"""Where rows are: a store, or else a file of vectors, and the column of it that holds them."""
+"""Places of rows: a store, or else a file of vectors, and the column of it that holds them."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,7 +52,8 @@ class Embedded(AbstractResult):
             yield f"{store.folder}: whole, {store.describe_rows()}"
             return
         yield f"store     {store.folder}: {store.describe_rows()}"
-        yield f"text      {len(store.row_ids):,} sentences, {store.n:,} distinct"
+        rows = {"different": store.n, "duplicates": len(store.row_ids) - store.n}
+        yield f"text      {added_up(rows)}"
         chunks = f", chunks {store.recipe['chunks']}" if "chunks" in store.recipe else ""
         yield f"encoder   {store.recipe.get('encoder')}, {store.recipe.get('pooling')}{chunks}"
         yield f"took      {self.seconds:.1f} s"
@@ -108,7 +110,7 @@ class Transformed(AbstractResult):
         n: Number of rows.
         dim_in: Width of a row before.
         dim_out: Width of a row now.
-        kept: How many rows an interrupted run had written already.
+        kept: How many rows were there already.
         seconds: Time of the whole call.
     """
 
@@ -135,9 +137,8 @@ def verified(store: str | Path) -> Embedded:
 
 def embed_text(
     model: str | Path | SentenceEncoder | None,
-    options: LoadOptions,
-    text: Sequence[str],
-    columns: list[str] | None,
+    options: EncoderOptions,
+    text: TextSource,
     store: str | Path,
     shards: int | None,
     storage: str | None,
@@ -145,25 +146,23 @@ def embed_text(
     progress: bool | None,
 ) -> Embedded:
     """Make a store, or go on with it."""
-    Plan({}, 0, shards=shards, storage=storage)  # refuses what no store can have
-    require_openable(model, **options)
-    begin = time.monotonic()
-    encoder = load(model, **options) if model is None or isinstance(model, str | Path) else model
-    _count_tokens(encoder, lambda: stream_sentences(text, columns))
-    with ExitStack() as stack, rows.resumable(f"What is done is kept in {store}"):
+    require_layout(shards, storage)
+    encoder, begin = load(model, **options), time.monotonic()
+    _count_tokens(encoder, text)
+    with ExitStack() as stack, sources.resumable(f"What is done is kept in {store}"):
         try:
             made = EmbeddingStore.build_streamed(
                 encoder,
-                lambda: reading(stream_sentences(text, columns)),
+                lambda: reading(text),
                 store,
                 shards,
                 storage,
                 lambda begun: stack.enter_context(bar(begun.n, "embedding", progress, "rows")),
             )
         except BadRowsError as error:
-            rows.leave_out_sentences(error.bad, text, columns)
+            sources.leave_out_sentences(error.bad, text)
             raise
-    rows.leave_out_sentences(made.sentences_left_out(), text, columns)
+    sources.leave_out_sentences(made.sentences_left_out(), text)
     if without_text_hashes:
         made.forget_text()
     return Embedded(made, time.monotonic() - begin)
@@ -181,53 +180,54 @@ def fit_rows(
 ) -> Fitted:
     """Fit a calibrator, and write it."""
     made = parse_calibrator(spelling)
-    recipe = rows.flow_recipe(made, spelling, preset, purpose, seed)
+    recipe = sources.flow_recipe(made, spelling, preset, purpose, seed)
     if recipe and place()[1] > 1:
         raise UsageError("A flow is trained over several processes by `bertflow train`. Use it, or one process.")
-    source = rows.open_source(*named)
-    provenance = rows.provenance_of(source)
+    source = sources.open_source(*named)
+    provenance = sources.provenance_of(source)
     made.require_encoder(provenance.encoder if provenance else None)
     require_directions(getattr(made, "n_components", None), source.dim)
     begin = time.monotonic()
-    with rows.ranks() as (rank, world), bar(source.n // world, "fitting", progress, "rows") as advance:
-        moments = rows.moments_over_ranks(source, rank, world, advance, made.divides)
+    with sources.ranks() as (rank, world), bar(source.n // world, "fitting", progress, "rows") as advance:
+        moments = sources.moments_over_ranks(source, rank, world, advance, made.divides)
         if isinstance(made, AbstractClosedForm):
             made.fit_moments(moments, provenance)
         else:
             assert recipe, "a calibrator is a closed form, or a flow"
             options = {"enable_progress_bar": watched() if progress is None else progress}
-            with rows.any_order(source, output) as x:
-                made = FlowCalibrator.of(fit_flow(x, recipe, seed or 0, options), recipe, moments, provenance)
+            with sources.any_order(source, output) as x:
+                made = flow_on_rows(x, recipe, seed or 0, moments, provenance, trainer=options)
         if without_text_hashes:
             made.forget_text()
         if not rank:
             made.save(output)
     known = isinstance(source, EmbeddingStore)
-    return Fitted(made, spelling, output, rows.path_of(source), known, time.monotonic() - begin)
+    return Fitted(made, spelling, output, sources.path_of(source), known, time.monotonic() - begin)
 
 
 def transform_rows(
     calibrator: Path, named: SourceNames, output: Path, bare: bool, progress: bool | None
 ) -> Transformed:
-    """Calibrate rows, or go on with it."""
+    """Calibrate rows; a store that was begun is continued."""
     require_place(output, folder=output.suffix not in FORMATS)
-    fitted, source = load_calibrator(calibrator), rows.open_source(*named)
-    rows.check_output(output, source)
-    rows.require_same(fitted, calibrator, source, bare)
-    begin, n, kept = time.monotonic(), 0, 0
-    with bar(source.n, "calibrating", progress, "rows") as advance, rows.resumable("What is done is kept"):
+    fitted, source = load_calibrator(calibrator), sources.open_source(*named)
+    sources.check_output(output, source)
+    sources.require_same(fitted, calibrator, source, bare)
+    begin, kept = time.monotonic(), 0
+    with bar(source.n, "calibrating", progress, "rows") as advance:
         if isinstance(source, Vectors) or output.suffix in FORMATS:
-            n, kept = rows.write_calibrated(output, source, fitted, calibrator, advance)
+            n, kept = sources.write_calibrated(output, source, fitted, advance)
         else:
-            n = rows.write_store(output, source, fitted, calibrator, advance)
+            with sources.resumable("What is done is kept"):
+                n = sources.write_store(output, source, fitted, calibrator, advance)
     return Transformed(output, n, fitted.dim_in, fitted.dim_out, kept, time.monotonic() - begin)
 
 
-def _count_tokens(encoder: SentenceEncoder, read: Callable[[], Iterable[str]]) -> None:
-    """Count the tokens of the text, which ``read`` starts, for a pooling that weighs them by frequency and has none."""
+def _count_tokens(encoder: SentenceEncoder, text: TextSource) -> None:
+    """Count the tokens of the text for a pooling that weighs them by frequency and has none."""
     uncounted = encoder.describe().get("token_counts", "") is None
     if uncounted and isinstance(encoder, AbstractTokenEncoder):
         # The text is read twice: each distinct sentence counts once, and the counts decide every embedding.
         with TemporaryDirectory() as folder:
-            distinct, *_ = index_text(read(), Path(folder))
+            distinct, *_ = index_text(text, Path(folder))
             encoder.count_tokens(text_rows(Path(folder), 0, distinct) if distinct else [])

@@ -10,7 +10,6 @@ short, look more ordinary than the text itself (docs/fix.md has the figures). Th
 that a density was fitted on look too likely, the more so the fewer they were.
 """
 
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,18 +20,17 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import ks_2samp
 from sklearn.metrics import roc_auc_score
 
-from bertflow.calibration.base import AbstractCalibrator
+from bertflow.calibration.base import AbstractCalibrator, AbstractDensity
 from bertflow.calibration.closed_forms import Whitening
-from bertflow.calibration.density import AbstractDensity
 from bertflow.calibration.spelling import load_calibrator, parse_calibrator
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.identity import Identity, MadeBy
-from bertflow.errors import DataError, NullDirectionWarning, UsageError
+from bertflow.errors import DataError, UsageError, without_null_warnings
 from bertflow.files import atomic_folder
 from bertflow.records import read_record, write_record
 from bertflow.results import AbstractResult
 from bertflow.scoring.drift import STRANGE, Coordinates, Drift
-from bertflow.scoring.scores import finite, require_same_encoder
+from bertflow.scoring.scores import finite
 from bertflow.similarity import unit_rows
 from bertflow.tables import Table
 
@@ -75,7 +73,7 @@ class DomainReport(AbstractResult):
         strange = int((self.percentiles <= STRANGE).sum())
         yield (
             f"{strange:,} of {len(self.sentences):,} sentences are out of domain: less likely than {100 - STRANGE:g} % "
-            f"of the held-out text ({STRANGE:g} % of ordinary ones are, too). The strangest stand above."
+            f"of the held-out text ({STRANGE:g} % of ordinary ones are, too). The table shows the strangest."
         )
         yield str(self.drift)
 
@@ -177,19 +175,19 @@ class DomainCheck:
 
     def fit_sentences(self, encoder: SentenceEncoder, sentences: Sequence[str], held_out: Sequence[str]) -> Self:
         """Fit to sentences as the raw ``encoder`` embeds them, compare with others, and remember the encoder."""
-        with warnings.catch_warnings(action="ignore", category=NullDirectionWarning):
+        with without_null_warnings():
             self.fit(encoder.encode(list(sentences)), encoder.encode(list(held_out)[:MOST]))
         self.made_by_ = encoder.identity
         return self
 
     def log_likelihood(self, X: ArrayLike) -> Float64:
         """Log density (n,) of raw embeddings, in nats; it is one within the span of directions that are not null."""
-        with warnings.catch_warnings(action="ignore", category=NullDirectionWarning):
+        with without_null_warnings():
             return np.asarray(self.density.score_samples(self._scaled(X)), dtype=np.float64)
 
     def _coordinates(self, X: ArrayLike) -> NDArray[np.floating]:
         """Where raw embeddings lie in the space of the density, whose coordinates held-out text fills alike; (n, k)."""
-        with warnings.catch_warnings(action="ignore", category=NullDirectionWarning):
+        with without_null_warnings():
             z = self.density.transform(self._scaled(X))
         with np.errstate(over="ignore"):
             finite(np.square(z).sum(1), "Squared coordinates")
@@ -200,7 +198,8 @@ class DomainCheck:
 
     def percentile(self, log_likelihoods: ArrayLike) -> Float64:
         """Percent of held-out sentences that are as strange or stranger; in (0, 100]."""
-        self._require_fitted()
+        if not len(self.held_out_):
+            raise UsageError("This DomainCheck is not fitted. Call fit with embeddings of held-out text first.")
         at_most = np.searchsorted(self.held_out_, finite(log_likelihoods, "Log-likelihoods"), side="right")
         return 100 * (1 + at_most) / (1 + len(self.held_out_))
 
@@ -218,16 +217,12 @@ class DomainCheck:
         Raises:
             DataError: For fewer than two sentences.
         """
-        self._require_fitted()
         batch, kept = finite(log_likelihoods, "Log-likelihoods"), self.held_out_
         if len(batch) < 2:
             raise DataError(f"Drift is a matter of several sentences, got {len(batch)}. Give at least 2.")
-        test = ks_2samp(kept, batch)
-        shift = float((batch.mean() - kept.mean()) / kept.std())
         outside = float((self.percentile(batch) <= STRANGE).mean())
-        means = None
-        if X is not None:
-            means = self.coordinates_.against(self._coordinates(X), len(kept))
+        test, shift = ks_2samp(kept, batch), float((batch.mean() - kept.mean()) / kept.std())
+        means = None if X is None else self.coordinates_.against(self._coordinates(X), len(kept))
         p_value, ks = float(test.pvalue), float(test.statistic)
         return Drift(len(batch), len(kept), p_value, ks, shift, auroc(kept, batch), outside, means)
 
@@ -241,13 +236,8 @@ class DomainCheck:
         values = self.log_likelihood(x)
         return DomainReport(sentences, values, self.percentile(values), self.drift(values, x))
 
-    def _require_fitted(self) -> None:
-        if not len(self.held_out_):
-            raise UsageError("This DomainCheck is not fitted. Call fit with embeddings of held-out text first.")
-
     def save(self, folder: str | Path) -> None:
         """Write ``domain/`` into an encoder's folder, complete or not at all."""
-        self._require_fitted()
         record = DomainRecord(1, self.unit, self.held_out_.tolist(), self.made_by_.as_dict(), self.coordinates_)
         with atomic_folder(Path(folder) / DOMAIN) as aside:
             (aside / DENSITY).mkdir()
@@ -276,13 +266,14 @@ class DomainCheck:
         check = cls(load_calibrator(path / DENSITY), record.unit)
         check.made_by_ = Identity.from_record(record.made_by)
         check.held_out_, check.coordinates_ = np.array(record.held_out, dtype=np.float64), record.coordinates
-        check._require_fitted()
         known = record.coordinates
         if not (len(known.mean) == len(known.variance) == check.density.dim_out and min(known.variance) >= 0):
             raise DataError(
                 f"{path / RECORD}: its coordinates are not those of its density. Fit the domain check again."
             )
-        require_same_encoder(check.made_by_, encoder, path / RECORD, "fit the domain check again", force)
+        if encoder is not None:
+            do = "Use the encoder that it was fitted on, fit the domain check again, or give force=True."
+            check.made_by_.require(encoder.identity, f"{path / RECORD} was fitted on embeddings by", do, force)
         return check
 
 

@@ -91,7 +91,7 @@ class Coordinates:
 
     @classmethod
     def of(cls, z: NDArray[np.floating]) -> Self:
-        """Those of rows (N, k)."""
+        """Mean and variance of rows (N, k)."""
         return cls(z.mean(0, dtype=np.float64).tolist(), z.var(0, dtype=np.float64).tolist())
 
     def against(self, z: NDArray[np.floating], held_out: int) -> Means:
@@ -102,11 +102,8 @@ class Coordinates:
         chance, k = 1 / len(z) + 1 / held_out, len(mean)
         squared = float((np.square(np.array(batch.mean) - mean) / variance).sum())
         low, high = np.quantile(np.array(batch.variance) / variance, [0.05, 0.95])
-        return Means(
-            distance=max(0.0, squared - k * chance) ** 0.5,
-            standard_errors=(squared / chance - k) / (2 * k) ** 0.5,
-            spectrum=(float(low), float(high)),
-        )
+        errors = (squared / chance - k) / (2 * k) ** 0.5
+        return Means(max(0.0, squared - k * chance) ** 0.5, errors, (float(low), float(high)))
 
 
 @dataclass(frozen=True)

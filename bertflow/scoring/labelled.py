@@ -1,4 +1,7 @@
-"""A threshold from labelled pairs: from which cosine on a pair is a match, for a wanted precision or recall.
+"""What labelled pairs teach: the probability of a match, and from which cosine on a pair is one.
+
+The curves of the probability are a row each: isotonic assumes no shape and needs about a thousand pairs, logistic is
+for fewer. A threshold is chosen for a wanted precision or recall:
 
     precision(t) = matches of cosine t or more / all pairs of cosine t or more     chosen: the lowest t that reaches it
     recall(t)    = matches of cosine t or more / all matches                       chosen: the highest t that reaches it
@@ -7,23 +10,92 @@ Two intervals: of the cosine, from resamples of the pairs, in each of which it i
 recall at the cosine that was chosen, which are binomial. Precision holds for pairs as they were labelled: where matches
 are rarer it is lower. A false-match rate says nothing of pairs that resemble each other: it is one of random pairs.
 
-Source: Clopper & Pearson 1934 for the binomial intervals.
+Source: Zadrozny & Elkan 2002 (isotonic); Platt 1999 (logistic); Clopper & Pearson 1934 (binomial intervals).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 from scipy.stats import beta
+from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LogisticRegression
 
-from bertflow.errors import UsageError
+from bertflow.errors import DataError, UsageError
 
 Float64 = NDArray[np.float64]
 REDRAWN = 1000
 """Resamples of the labelled pairs."""
 
 
-def require_target(wanted: str, target: float, labelled: bool = True) -> None:
+@dataclass(frozen=True)
+class Isotonic:
+    """A rising line through knots, flat outside them; assumes no shape, needs about a thousand pairs."""
+
+    cosines: tuple[float, ...]
+    values: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not (all(np.diff(self.cosines) > 0) and len(self.cosines) == len(self.values)):
+            raise DataError("the knots of its probability should rise, a value for each. Fit again.")
+
+    def __call__(self, cosines: Float64) -> Float64:
+        """Probabilities, in [0, 1]."""
+        return np.interp(cosines, self.cosines, self.values)
+
+    @classmethod
+    def fit(cls, cosines: Float64, labels: NDArray[np.int64]) -> "Isotonic":
+        """Fit to labelled pairs (n,)."""
+        edge = 1 / (len(labels) + 2)  # n pairs cannot show a probability of 0 or 1
+        fitted = IsotonicRegression(y_min=edge, y_max=1 - edge, out_of_bounds="clip").fit(cosines, labels)
+        return cls(tuple(fitted.X_thresholds_.tolist()), tuple(fitted.y_thresholds_.tolist()))
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """The logistic function of ``slope * cosine + intercept``; for fewer pairs."""
+
+    slope: float
+    intercept: float
+
+    def __call__(self, cosines: Float64) -> Float64:
+        """Probabilities, in (0, 1)."""
+        return expit(self.slope * cosines + self.intercept)
+
+    @classmethod
+    def fit(cls, cosines: Float64, labels: NDArray[np.int64]) -> "Logistic":
+        """Fit to labelled pairs (n,)."""
+        # Standardized, so that the mild penalty, which keeps the slope finite where labels can be separated, means the
+        # same for cosines between 0 and 1 and for those between 0.90 and 0.95.
+        mean, deviation = cosines.mean(), cosines.std()
+        fitted = LogisticRegression().fit(((cosines - mean) / deviation)[:, None], labels)
+        slope = float(fitted.coef_[0, 0]) / deviation
+        return cls(slope, float(fitted.intercept_[0]) - slope * mean)
+
+
+CURVES: Mapping[str, type[Isotonic] | type[Logistic]] = {"isotonic": Isotonic, "logistic": Logistic}
+
+
+@dataclass(frozen=True)
+class Probability:
+    """Cosines -> probability of a match, among pairs as they were labelled: where matches are rarer, it is too high.
+
+    Attributes:
+        method: A row of ``CURVES``.
+        curve: Cosines -> probabilities.
+        n: Number of labelled pairs.
+        matches: How many of them are labelled 1.
+    """
+
+    method: str
+    curve: Isotonic | Logistic
+    n: int
+    matches: int
+
+
+def require_target(wanted: str, target: float, labelled: bool) -> None:
     """Refuse a precision or recall that no threshold can have, or that nothing is known of without labelled pairs.
 
     Raises:
@@ -53,7 +125,7 @@ class Share:
         return cls(part / whole, float(low), float(high))
 
     def __str__(self) -> str:
-        """As "0.904 (0.871 to 0.931)"."""
+        """The share and its interval: "0.904 (0.871 to 0.931)"."""
         return f"{self.value:.3f} ({self.low:.3f} to {self.high:.3f})"
 
 
@@ -135,13 +207,8 @@ class Labelled:
     def passing(self, cosine: float, level: float = 0.95) -> Passing:
         """Which pairs have this cosine or a higher one."""
         passed, others = (int((np.array(side) >= cosine).sum()) for side in (self.matches, self.others))
-        return Passing(
-            passed,
-            others,
-            Share.of(passed, passed + others, level),
-            Share.of(passed, len(self.matches), level),
-            Share.of(others, len(self.others), level),
-        )
+        shares = ((passed, passed + others), (passed, len(self.matches)), (others, len(self.others)))
+        return Passing(passed, others, *(Share.of(part, whole, level) for part, whole in shares))
 
     def threshold(self, wanted: str, target: float, seed: int = 0, level: float = 0.95) -> LabelledThreshold:
         """The cosine from which pairs have a precision or recall.
@@ -155,7 +222,7 @@ class Labelled:
         Raises:
             UsageError: If it is out of range, or no cosine reaches it.
         """
-        require_target(wanted, target)
+        require_target(wanted, target, len(self) > 0)
         cosines = np.concatenate([self.matches, self.others])
         order = np.argsort(-cosines, kind="stable")
         cosines, labels = cosines[order], (order < len(self.matches)).astype(np.float64)

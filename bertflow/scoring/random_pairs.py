@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bertflow.data.corpus import drawn_rows
 from bertflow.errors import DataError
 from bertflow.similarity import unit_rows
 from bertflow.text_keys import hash_text
@@ -101,7 +102,7 @@ class RandomPairs:
 
 
 def _covariance(shares: Float64, each: float, variance: float) -> float:
-    """Of two pairs with a common sentence: the variance of sentences' shares, of ``each`` pairs, is c + (v - c) / each.
+    """Covariance of two pairs with a common sentence: the variance of shares of ``each`` pairs is c + (v - c) / each.
 
     Sentences in one pair alone show nothing of it, and need not.
     """
@@ -164,5 +165,4 @@ def unseen_sample(
             f"{name} should hold at least {FEWEST} sentences that the encoder was not fitted on, but holds "
             f"{len(left)} (of {len(text)}). Give other text."
         )
-    chosen = np.random.default_rng(seed).permutation(len(left))[:most]
-    return [left[row] for row in np.sort(chosen)]
+    return [left[row] for row in drawn_rows(len(left), most, seed)]

@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,27 +14,26 @@ from bertflow.calibration.spelling import parse_calibrator
 from bertflow.data.corpus import load_sentences
 from bertflow.data.pairs import Pairs, load_pairs
 from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.encoder.options import EncoderOptions
 from bertflow.errors import DataError, UsageError
-from bertflow.evaluation.systems import pair_cosines, remembering
-from bertflow.files import atomic_folder, require_replaceable
-from bertflow.opening import LoadOptions, load, require_openable
+from bertflow.evaluation.sides import pair_cosines
+from bertflow.evaluation.systems import remembering
+from bertflow.files import atomic_folder, require_place
+from bertflow.opening import load
 from bertflow.registry import lookup
-from bertflow.results import AbstractResult
+from bertflow.results import AbstractResult, ready_for_json
 from bertflow.scoring.domain import DOMAIN, DomainCheck, DomainReport
 from bertflow.scoring.drift import Outside
-from bertflow.scoring.labelled import LabelledThreshold, require_target
-from bertflow.scoring.probability import CURVES
+from bertflow.scoring.labelled import CURVES, Labelled, LabelledThreshold, require_target
 from bertflow.scoring.random_pairs import Threshold, unseen_sample
 from bertflow.scoring.scores import SCORES, ScoreCalibrator
-from bertflow.tables import Table
+from bertflow.tables import Table, cell
 
 logger = logging.getLogger("bertflow")
-SHOWN = 20
+PREVIEW = 10
 """Pairs that are shown; a file gets all of them."""
 MOST = 0.5
 """Share of the labelled pairs that do not match from which a threshold that they pass is useless for such pairs."""
-WIDTH = 40
-"""Characters of a text that are shown."""
 Row = tuple[str | float, ...]
 
 
@@ -46,9 +46,6 @@ class ScoredPairs(AbstractResult):
         threshold: The cosine from which a pair is a match, by random pairs or by labelled ones.
         pairs: The pairs that were scored; None if only a text was asked about.
         cosines: Their cosines (n,).
-        percentiles: Percent of random pairs with a lower cosine, (n,).
-        probabilities: Probability of a match, (n,); None without labels.
-        matches: Whether the cosine reaches the threshold, (n,).
         outside: How many of the texts of the pairs are out of domain of the text of the random pairs; of query-text
             pairs only the texts are looked at. None without a domain check.
         domain: How ordinary the sentences of a text are; None if that was not asked.
@@ -59,49 +56,52 @@ class ScoredPairs(AbstractResult):
     scores: ScoreCalibrator | None = None
     threshold: Threshold | LabelledThreshold | None = None
     pairs: Pairs | None = None
-    cosines: "NDArray[np.float64] | Sequence[float]" = ()
-    percentiles: "NDArray[np.float64] | Sequence[float]" = ()
-    probabilities: "NDArray[np.float64] | None" = None
-    matches: NDArray[np.bool_] | Sequence[bool] = ()
+    cosines: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     outside: Outside | None = None
     domain: DomainReport | None = None
     fail_on_drift: bool = False
     output: str | Path | None = None
 
     name: ClassVar[str] = "scores"
-    not_in_json: ClassVar[tuple[str, ...]] = (
-        "scores",
-        "pairs",
-        "cosines",
-        "percentiles",
-        "probabilities",
-        "matches",
-        "outside",
-        "fail_on_drift",
-    )
+
+    @property
+    def percentiles(self) -> NDArray[np.float64]:
+        """Percent of random pairs with a lower cosine, (n,)."""
+        return self.scores.percentile(self.cosines) if self.scores else self.cosines
+
+    @property
+    def probabilities(self) -> NDArray[np.float64] | None:
+        """Probability of a match, (n,); None without labels."""
+        return self.scores.probability(self.cosines) if self.scores and self.scores.probability_ else None
+
+    @property
+    def matches(self) -> NDArray[np.bool_]:
+        """Whether the cosine reaches the threshold, (n,)."""
+        return self.cosines >= (self.threshold.value if self.threshold else np.inf)
 
     @property
     def header(self) -> tuple[str, ...]:
         """The columns of ``rows``."""
-        probability = () if self.probabilities is None else ("probability",)
-        return ("sentence1", "sentence2", "cosine", "percentile", *probability, "match")
+        return tuple(self._columns())
 
     def rows(self) -> list[Row]:
         """One a pair; "match" is yes or no."""
-        if self.pairs is None:
-            return []
-        numbers = [self.cosines, self.percentiles, *([] if self.probabilities is None else [self.probabilities])]
-        rounded = [[round(float(value), 6) for value in column] for column in numbers]
-        matches = ["yes" if match else "no" for match in self.matches]
-        return list(zip(self.pairs.first, self.pairs.second, *rounded, matches, strict=True))
+        return list(zip(*self._columns().values(), strict=True))
+
+    def _columns(self) -> dict[str, Sequence[str | float]]:
+        first, second = (self.pairs.first, self.pairs.second) if self.pairs else ((), ())
+        numbers = {"cosine": self.cosines, "percentile": self.percentiles, "probability": self.probabilities}
+        rounded = {name: np.round(values, 6).tolist() for name, values in numbers.items() if values is not None}
+        texts = {"sentence1": first, "sentence2": second}
+        return {**texts, **rounded, "match": np.where(self.matches, "yes", "no").tolist()}
 
     def parts(self) -> Iterator[Table | str]:
         """The threshold, the first pairs, and the strangest sentences."""
         if self.scores is not None:
             yield f"Match: {self.threshold}; {self.scores.pairs_:,} {self.scores.drawn}."
         if self.pairs is not None:
-            yield Table(self.header, tuple(tuple(map(_cell, row)) for row in self.rows()[:SHOWN]))
-            shown = f" The first {SHOWN} stand above." if len(self.pairs) > SHOWN else ""
+            yield Table(self.header, tuple(tuple(cell(one, 4) for one in row) for row in self.rows()[:PREVIEW]))
+            shown = f" The table shows the first {PREVIEW}." if len(self.pairs) > PREVIEW else ""
             rest = " --output FILE gets all." if shown and not self.output else ""
             yield f"{sum(self.matches):,} of {len(self.pairs):,} pairs match.{shown}{rest}"
         if self.outside and self.outside.clear:
@@ -114,15 +114,15 @@ class ScoredPairs(AbstractResult):
 
     def _by_labels(self) -> Iterator[str]:
         """How the labelled pairs fare at a threshold that random pairs chose."""
-        if self.scores is None or self.scores.labelled_ is None or hasattr(self.threshold, "passing"):
+        labelled = self.scores and self.scores.labelled_
+        if not labelled or not isinstance(self.threshold, Threshold):
             return
-        assert self.threshold is not None, "scores have one"
-        passing = self.scores.labelled_.passing(self.threshold.value)
-        yield f"On the {len(self.scores.labelled_):,} labelled pairs: {passing}."
+        passing = labelled.passing(self.threshold.value)
+        yield f"On the {len(labelled):,} labelled pairs: {passing}."
         if passing.passed_others.value >= MOST:
             yield (
                 f"This threshold is useless for such pairs: it tells random pairs from related ones, and "
-                f"{passing.others:,} of {len(self.scores.labelled_.others):,} pairs that are labelled 0 pass, too. "
+                f"{passing.others:,} of {len(labelled.others):,} pairs that are labelled 0 pass, too. "
                 "Choose one by the labels: --precision P or --recall R."
             )
 
@@ -133,13 +133,14 @@ class ScoredPairs(AbstractResult):
 
     def as_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
+        found = {"threshold": self.threshold, "domain": self.domain, "output": self.output}
         pairs = [dict(zip(self.header, row, strict=True)) for row in self.rows()]
-        return {**super().as_dict(), "pairs": pairs, "out_of_domain": self.outside and self.outside.share}
+        return ready_for_json({**found, "pairs": pairs, "out_of_domain": self.outside and self.outside.share})
 
 
 def score_pairs(
     encoder: str | Path | SentenceEncoder,
-    options: LoadOptions,
+    options: EncoderOptions,
     pairs: str | Path | Sequence[tuple[str, str]] | None,
     columns: str | None,
     domain: str | Path | Sequence[str] | None,
@@ -158,24 +159,23 @@ def score_pairs(
 ) -> ScoredPairs:
     """Score pairs, fit scores, look at a text: what is ``wanted`` is a rate, precision or recall, and ``target`` it."""
     by_rate = wanted == "false_match_rate"
-    require_replaceable(save, SCORES, "an encoder that was saved with its scores", "--save")
+    require_place(save, folder=True, new=True, sign=SCORES, what="an encoder that was saved with its scores")
     lookup("method", {"auto": None, **CURVES}, method)
     DomainCheck(parse_calibrator(density or "gaussian"))
     if not by_rate:
         require_target(wanted, target, fit_on is None or labels is not None)
-    require_openable(encoder, **options)
     home = Path(encoder) if isinstance(encoder, str | Path) else None
+    encoder = load(encoder, **options)
     for asked_for, kept in ((pairs, SCORES), (domain, DOMAIN)) if fit_on is None else ():
         if asked_for is not None:
             _kept(home, kept)
     labelled = load_pairs(labels, "binary") if labels else None
-    asked, text, strange, wondered = _pairs(pairs, columns), *map(_sentences, (fit_on, domain, queries))
-    if isinstance(encoder, str | Path):
-        encoder = load(encoder, **options)
+    asked, (text, name), (strange, _) = _pairs(pairs, columns), _sentences(fit_on, "The text"), _sentences(domain, "")
+    wondered, of_queries = _sentences(queries, "The queries")
     if text is not None:
         seen = encoder.fitted_hashes()
-        text = unseen_sample(text, seen, max_sentences, seed, _named(fit_on, "The text"))
-        wondered = wondered and unseen_sample(wondered, seen, max_sentences, seed, _named(queries, "The queries"))
+        text = unseen_sample(text, seen, max_sentences, seed, name)
+        wondered = wondered and unseen_sample(wondered, seen, max_sentences, seed, of_queries)
     found, check, system = ScoredPairs(), None, remembering(encoder)
     if text is not None:
         check = _domain_of(system.raw, text, density, strange is not None, bool(save))
@@ -188,13 +188,10 @@ def score_pairs(
             scores = ScoreCalibrator.load(_kept(home, SCORES), encoder)
         if labelled is not None:
             scores.fit_labels(pair_cosines(system, scores.asked(labelled), progress), labelled.target)
-        threshold = scores.threshold(target) if by_rate else _by_label(scores, wanted, target)
-        found = ScoredPairs(scores, threshold)
+        by_labels = partial((scores.labelled_ or Labelled((), ())).threshold, wanted, seed=scores.random_state)
+        found = ScoredPairs(scores, (scores.threshold if by_rate else by_labels)(target))
         if asked is not None:
-            cosines = pair_cosines(system, scores.asked(asked), progress)
-            chances = scores.probability(cosines) if scores.probability_ else None
-            matches = cosines >= threshold.value
-            found = ScoredPairs(scores, threshold, asked, cosines, scores.percentile(cosines), chances, matches)
+            found = replace(found, pairs=asked, cosines=pair_cosines(system, scores.asked(asked), progress))
             if check:
                 outside = check.is_outside(system.raw.encode(list(scores.judged(asked)), progress=progress))
                 found = replace(found, outside=Outside(int(outside.sum()), len(outside)))
@@ -210,12 +207,11 @@ def score_pairs(
     return found
 
 
-def _sentences(given: str | Path | Sequence[str] | None) -> list[str] | None:
-    return load_sentences(str(given)) if isinstance(given, str | Path) else given if given is None else list(given)
-
-
-def _named(given: object, otherwise: str) -> str:
-    return str(given) if isinstance(given, str | Path) else otherwise
+def _sentences(given: str | Path | Sequence[str] | None, otherwise: str) -> tuple[list[str] | None, str]:
+    """The sentences of a text, if one is given, and what messages call it."""
+    if isinstance(given, str | Path):
+        return load_sentences(str(given)), str(given)
+    return None if given is None else list(given), otherwise
 
 
 def _domain_of(
@@ -239,21 +235,9 @@ def _pairs(given: str | Path | Sequence[tuple[str, str]] | None, columns: str | 
     return Pairs("pairs", tuple(first), tuple(second), kind="texts") if given else None
 
 
-def _by_label(scores: ScoreCalibrator, wanted: str, target: float) -> LabelledThreshold:
-    require_target(wanted, target, scores.labelled_ is not None)
-    assert scores.labelled_ is not None, "as was made sure"
-    return scores.labelled_.threshold(wanted, target, scores.random_state)
-
-
 def _kept(home: Path | None, name: str) -> Path:
     """The folder of an encoder that keeps what was fitted to text."""
     if home is None or not (home / name).exists():
         what, do = (name, "Fit the scores to your text") if "." in name else (f"{name}/", "Say what ordinary text is")
         raise UsageError(f"{home or 'The encoder'} holds no {what}. {do}: add --fit_on TEXT.")
     return home
-
-
-def _cell(value: str | float) -> str:
-    if isinstance(value, float):
-        return f"{value:.4f}"
-    return value if len(value) <= WIDTH else f"{value[: WIDTH - 3]}..."

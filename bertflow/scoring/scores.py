@@ -7,9 +7,8 @@ Whether 0.8 is high depends on what two unrelated sentences get. So a cosine s i
     threshold(a)   = the cosine of share a: of random pairs, a share a passes      its interval: order statistics
     probability(s) = isotonic or logistic in s                                     with labels
 
-Where queries are given, a random pair is one of a query and a text. All rise with s, so no ranking changes: an encoder
-that ranks well may need nothing else. The highest cosines are kept one by one, since thresholds lie there; of the
-others every thousandth part.
+Where queries are given, a random pair is one of a query and a text. All rise with s, so no ranking changes. The highest
+cosines are kept one by one, since thresholds lie there; of the others every thousandth part.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,8 +27,7 @@ from bertflow.errors import DataError, UsageError
 from bertflow.moments import require_finite
 from bertflow.records import Size, read_record, write_record
 from bertflow.registry import lookup
-from bertflow.scoring.labelled import Labelled
-from bertflow.scoring.probability import CURVES, Probability
+from bertflow.scoring.labelled import CURVES, Labelled, Probability
 from bertflow.scoring.random_pairs import RandomPairs, Threshold
 
 Float64 = NDArray[np.float64]
@@ -38,7 +36,7 @@ SCORES = "scores.json"
 TAIL = 1000
 """How many of the highest cosines are kept one by one."""
 GRID = 1000
-"""Into how many parts the others are divided."""
+"""Number of parts into which the others are divided."""
 RATES = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001)
 """False-match rates at which the number of independent pairs is noted."""
 ENOUGH = 1000
@@ -47,6 +45,8 @@ LARGEST = 1.001
 """A cosine that was computed in half precision may be so large."""
 FEWEST_LABELS = 20
 """Labelled pairs below which nothing is fitted."""
+KEPT = ("n", "pairs", "queries", "cosines", "at_least", "independent", "probability", "labelled")
+"""What a ``ScoresRecord`` and a ``ScoreCalibrator`` both hold, there with an underscore behind it."""
 
 
 @dataclass(frozen=True)
@@ -56,16 +56,16 @@ class ScoresRecord:
     format: Literal[1]
     method: str
     random_state: int
+    made_by: MadeBy
+    kind: Literal["text-text", "query-text"]
     n: Size
     pairs: Size
+    queries: int
     cosines: list[float]
     at_least: list[int]
     independent: list[tuple[float, float]]
-    made_by: MadeBy
     probability: Probability | None
     labelled: Labelled | None
-    kind: Literal["text-text", "query-text"]
-    queries: int
 
     def __post_init__(self) -> None:
         rises = all(np.diff(self.cosines) > 0) and all(np.diff([*self.at_least, 0]) < 0)
@@ -92,13 +92,13 @@ class ScoreCalibrator:
         made_by_: Identity of the encoder.
     """
 
-    _held: ScoresRecord
-
     def __init__(self, method: str = "auto", random_state: int = 0) -> None:
         self.method, self.random_state = method, random_state
         self.probability_: Probability | None = None
         self.labelled_: Labelled | None = None
         self.made_by_, self.n_, self.pairs_, self.queries_ = Identity(), 0, 0, 0
+        self.cosines_, self.at_least_ = list[float](), list[int]()
+        self.independent_: list[tuple[float, float]] = []
 
     def fit(self, X: ArrayLike, y: None = None, queries: ArrayLike | None = None) -> Self:
         """Fit to embeddings (n, dim) of the text, calibrated as they will be when they are scored; n >= 50.
@@ -118,30 +118,10 @@ class ScoreCalibrator:
                 )
             require_finite(rows)
         pairs = RandomPairs.of(x, self.random_state, asked)
-        cosines, at_least = _knots(pairs.cosines.ravel())
-        self._hold(
-            ScoresRecord(
-                format=1,
-                method=self.method,
-                random_state=self.random_state,
-                n=len(x),
-                pairs=len(pairs),
-                cosines=cosines.tolist(),
-                at_least=at_least.tolist(),
-                independent=[(rate, pairs.independent(rate)) for rate in RATES if rate * len(pairs) >= 1],
-                made_by=Identity().as_dict(),
-                probability=self.probability_,
-                labelled=self.labelled_,
-                kind="text-text" if asked is None else "query-text",
-                queries=0 if asked is None else len(asked),
-            )
-        )
+        self.n_, self.pairs_, self.queries_ = len(x), len(pairs), 0 if asked is None else len(asked)
+        self.cosines_, self.at_least_ = (knots.tolist() for knots in _knots(pairs.cosines.ravel()))
+        self.independent_ = [(rate, pairs.independent(rate)) for rate in RATES if rate * len(pairs) >= 1]
         return self
-
-    def _hold(self, record: ScoresRecord) -> None:
-        self._held, self.n_, self.pairs_, self.queries_ = record, record.n, record.pairs, record.queries
-        self.made_by_, self.probability_ = Identity.from_record(record.made_by), record.probability
-        self.labelled_ = record.labelled
 
     def fit_sentences(
         self,
@@ -150,10 +130,7 @@ class ScoreCalibrator:
         queries: Sequence[str] | None = None,
         progress: bool | None = None,
     ) -> Self:
-        """Fit to distinct ``sentences``, and ``queries``, as ``encoder``, raw or calibrated, embeds them; it is kept.
-
-        Without ``queries`` a random pair is one of two sentences, with them one of a query and a sentence.
-        """
+        """Fit to distinct ``sentences``, and ``queries``, as ``encoder``, raw or calibrated, embeds them."""
         x = encoder.encode(list(dict.fromkeys(sentences)), progress=progress)
         asked = None if queries is None else encoder.encode_query(list(dict.fromkeys(queries)), progress=progress)
         self.fit(x, queries=asked)
@@ -169,9 +146,9 @@ class ScoreCalibrator:
         return dict.fromkeys(pairs.second if self.queries_ else (*pairs.first, *pairs.second))
 
     @property
-    def kind(self) -> str:
-        """What a random pair is: "text-text", or "query-text"."""
-        return self._held.kind
+    def kind(self) -> Literal["text-text", "query-text"]:
+        """What a random pair is."""
+        return "query-text" if self.queries_ else "text-text"
 
     @property
     def drawn(self) -> str:
@@ -213,7 +190,7 @@ class ScoreCalibrator:
         """Share of random pairs with such a cosine or a higher one, in (0, 1]."""
         self._require_fitted()
         s = finite(cosines)
-        return (1 + np.interp(s, self._held.cosines, self._held.at_least, right=0.0)) / (1 + self.pairs_)
+        return (1 + np.interp(s, self.cosines_, self.at_least_, right=0.0)) / (1 + self.pairs_)
 
     def percentile(self, cosines: ArrayLike) -> Float64:
         """Percent of random pairs with a lower cosine, in [0, 100)."""
@@ -232,8 +209,7 @@ class ScoreCalibrator:
     def threshold(self, rate: float = 0.001, level: float = 0.95) -> Threshold:
         """The cosine from which the share ``rate`` of random pairs passes, with its interval.
 
-        The interval is that of order statistics: how many of m independent pairs lie above the true threshold is
-        binomial, so it lies between two of them.
+        How many of m independent pairs lie above the true threshold is binomial, so it lies between two of them.
 
         Raises:
             UsageError: If the rate is out of range, or the text is too small for it.
@@ -244,37 +220,26 @@ class ScoreCalibrator:
         m = self.independent(rate)
         fewest, most = (int(binom.ppf(q, m, rate)) for q in ((1 - level) / 2, (1 + level) / 2))
         if not fewest:
+            needed = float(-np.log((1 - level) / 2))  # pairs expected above it, so that it has an upper end
+            rates = np.geomspace(1 / (1 + self.pairs_), 0.99, 500)
+            smallest = next(one for one in rates if one * self.independent(one) > 1.05 * needed)
             raise UsageError(
-                f"A false-match rate of {rate:g} needs some {_needed(level) / rate:,.0f} independent pairs, and the "
-                f"{self.drawn} are worth {m:,}. Ask for {self._smallest(level):.2g} or more, "
-                "or give more text."
+                f"A false-match rate of {rate:g} needs some {needed / rate:,.0f} independent pairs, and the "
+                f"{self.drawn} are worth {m:,}. Ask for {smallest:.2g} or more, or give more text."
             )
-        value = self._cosine_at(rate)
-        passed = rate * m
-        return Threshold(
-            value=value,
-            rate=rate,
-            low=self._cosine_at((most + 1) / m),
-            high=self._cosine_at(fewest / m),
-            rate_low=float(beta.ppf((1 - level) / 2, passed, m - passed + 1)),
-            rate_high=float(beta.ppf((1 + level) / 2, passed + 1, m - passed)),
-            independent=m,
-            level=level,
-        )
+        passed, tail = rate * m, (1 - level) / 2
+        low, high = self._cosine_at((most + 1) / m), self._cosine_at(fewest / m)
+        at_least, at_most = beta.ppf(tail, passed, m - passed + 1), beta.ppf(1 - tail, passed + 1, m - passed)
+        return Threshold(self._cosine_at(rate), rate, low, high, float(at_least), float(at_most), m, level)
 
     def independent(self, rate: float) -> int:
         """How many independent pairs the random ones are worth where thresholds of this rate lie."""
-        rates, worth = zip(*sorted(self._held.independent), strict=True)
+        rates, worth = zip(*sorted(self.independent_), strict=True)
         return int(np.interp(np.log(rate), np.log(rates), worth))
-
-    def _smallest(self, level: float) -> float:
-        """The smallest false-match rate, to two digits, that the text is large enough for."""
-        rates = np.geomspace(1 / (1 + self.pairs_), 0.99, 500)
-        return next(rate for rate in rates if rate * self.independent(rate) > 1.05 * _needed(level))
 
     def _cosine_at(self, share: float) -> float:
         count = share * (1 + self.pairs_) - 1
-        return float(np.interp(count, self._held.at_least[::-1], self._held.cosines[::-1]))
+        return float(np.interp(count, self.at_least_[::-1], self.cosines_[::-1]))
 
     def _require_fitted(self) -> None:
         if not self.pairs_:
@@ -282,19 +247,15 @@ class ScoreCalibrator:
 
     def save(self, folder: str | Path) -> None:
         """Write ``scores.json`` into an encoder's folder, whole or not at all."""
-        self._require_fitted()
-        made_by, probability, labelled = self.made_by_.as_dict(), self.probability_, self.labelled_
-        record = replace(self._held, made_by=made_by, probability=probability, labelled=labelled)
+        kept = {name: getattr(self, f"{name}_") for name in KEPT}
+        record = ScoresRecord(1, self.method, self.random_state, self.made_by_.as_dict(), self.kind, **kept)
         write_record(Path(folder) / SCORES, asdict(record))
 
     @classmethod
     def load(cls, folder: str | Path, encoder: SentenceEncoder | None, force: bool = False) -> Self:
-        """Read what ``save`` wrote.
+        """Read what ``save`` wrote, for the encoder whose cosines will be asked about; None checks nothing.
 
-        Args:
-            folder: Folder of the encoder.
-            encoder: Encoder whose cosines will be asked about; None checks nothing, for cosines from elsewhere.
-            force: Accept an encoder that differs in what ``bertflow.encoder.identity.RULES`` refuses.
+        ``force`` accepts an encoder that differs in what ``bertflow.encoder.identity.RULES`` refuses.
 
         Raises:
             DataError: If the file is missing or damaged, or the encoder, its pooling or its calibrator is another one.
@@ -302,18 +263,13 @@ class ScoreCalibrator:
         path = Path(folder) / SCORES
         record = read_record(path, ScoresRecord, "score calibrator", "Fit the scores again.")
         scores = cls(record.method, record.random_state)
-        scores._hold(record)
-        require_same_encoder(scores.made_by_, encoder, path, "fit the scores again", force)
+        scores.made_by_ = Identity.from_record(record.made_by)
+        for name in KEPT:
+            setattr(scores, f"{name}_", getattr(record, name))
+        if encoder is not None:
+            do = "Use the encoder that it was fitted on, fit the scores again, or give force=True."
+            scores.made_by_.require(encoder.identity, f"{path} was fitted on embeddings by", do, force)
         return scores
-
-
-def require_same_encoder(
-    made_by: Identity, encoder: SentenceEncoder | None, path: Path, again: str, force: bool
-) -> None:
-    """Refuse an encoder that a file was not fitted on; None checks nothing."""
-    if encoder is not None:
-        do = f"Use the encoder that it was fitted on, {again}, or give force=True."
-        made_by.require(encoder.identity, f"{path} was fitted on embeddings by", do, force)
 
 
 def _knots(cosines: Float64) -> tuple[Float64, NDArray[np.int64]]:
@@ -328,17 +284,8 @@ def _knots(cosines: Float64) -> tuple[Float64, NDArray[np.int64]]:
 
 
 def finite(values: ArrayLike, what: str = "Cosines") -> Float64:
-    """Numbers (n,), or one.
-
-    Raises:
-        DataError: For the first that is not finite, with its row.
-    """
+    """Numbers (n,), or one; refuses the first that is not finite, with its row."""
     s = np.asarray(values, dtype=np.float64)
     if len(odd := np.flatnonzero(~np.isfinite(s))):
         raise DataError(f"{what} must be finite, but row {odd[0]} holds {s.flat[odd[0]]}. Leave it out.")
     return s
-
-
-def _needed(level: float) -> float:
-    """How many random pairs must be expected above a threshold, for it to have an upper end."""
-    return float(-np.log((1 - level) / 2))

@@ -3,12 +3,10 @@
 The address is taken, the encoder opened, and requests are answered until the process is stopped.
 
     protocol.py     requests and answers, and what is refused
-    callers.py      who may ask
     trying.py       similarities before and after, and the page that shows them
     connections.py  how long a connection waits for its client
-    server.py       HTTP
-    batching.py     requests that wait are embedded together
-    model.py        the encoder
+    server.py       HTTP, and who may ask
+    model.py        the encoder; requests that wait are embedded together
 """
 
 import os
@@ -22,8 +20,7 @@ from pathlib import Path
 from bertflow.errors import UsageError
 from bertflow.export.client import PATH
 from bertflow.progress import working
-from bertflow.serve.callers import key_digest
-from bertflow.serve.protocol import Limits, Served
+from bertflow.serve.protocol import Limits, Served, key_digest
 
 CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", "LRU_CACHE_CAPACITY": "64"}
 """oneDNN and PyTorch keep code for each shape of a matrix, by default for 1,024: nearly 1 GB for texts as they come."""
@@ -86,6 +83,13 @@ def serve_encoder(
         UsageError: If the address, the key or a limit cannot be used, or the model is not a transformer.
         DataError: If the model cannot be opened.
         MissingExtraError: If Starlette or uvicorn is not installed.
+
+    Examples:
+        ```bash
+        bertflow serve runs/mine
+        bertflow serve runs/mine --name my-encoder --port 9000 --normalize
+        curl localhost:8000/v1/embeddings --json '{"input": ["A dog sings.", "A cat sleeps."]}'
+        ```
     """
     limits = Limits(
         max_texts, max_characters, max_body, batch, batch_tokens, waiting, timeout, connections, client_timeout
@@ -98,7 +102,8 @@ def serve_encoder(
 
         opened = ServedModel(model, device, truncate)
         name = name or (Path(model).resolve().name if Path(model).exists() else model)
-        served = Served(name, opened.encoder.dim, no_prefix(opened.encoder), normalize, limits, key, host, named)
+        own, cannot = opened.encoder, no_prefix(opened.encoder)
+        served = Served(name, own.dim, cannot, normalize, limits, key, host, named, own.role)
         listener.listen()
         with EmbeddingServer(served, opened) as server, _stopping(server.stop), working(""):  # waiting is not work
             shown = "[::1]" if host == "::" else f"[{host}]" if ":" in host else host

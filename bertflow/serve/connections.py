@@ -22,14 +22,14 @@ class Connection(H11Protocol):
 
     def __init__(self, *, app_state: dict[str, Any], **options: Any) -> None:
         super().__init__(app_state={**app_state, "connection": self}, **options)
-        self._timer, self._unread = cast(TimerHandle | None, None), 0
+        self.timer, self._unread = cast(TimerHandle | None, None), 0
 
     def connection_made(self, transport: BaseTransport) -> None:
         """Let it in; another one gives way if there is no room."""
-        waiting = [one for one in self.connections if isinstance(one, Connection) and one._timer]
+        waiting = [one for one in self.connections if isinstance(one, Connection) and one.timer]
         super().connection_made(cast(Transport, transport))
         if waiting and len(self.connections) >= (self.limit_concurrency or float("inf")):
-            min(waiting, key=lambda one: cast(TimerHandle, one._timer).when()).drop()
+            min(waiting, key=lambda one: cast(TimerHandle, one.timer).when()).drop()
         self.wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -47,16 +47,16 @@ class Connection(H11Protocol):
             self.drop()
 
     def wait(self, times: int = 1) -> None:
-        """From now on it waits for its client, ``times`` as long as others."""
+        """Wait for its client from now on, ``times`` as long as others."""
         self.owe()
         self._unread = self.transport.get_write_buffer_size()
-        self._timer = self.loop.call_later(times * self.timeout_keep_alive, self._late)
+        self.timer = self.loop.call_later(times * self.timeout_keep_alive, self._late)
 
     def owe(self) -> None:
-        """From now on it owes an answer, and is not closed."""
-        if self._timer:
-            self._timer.cancel()
-        self._timer = None
+        """Owe an answer from now on, and stay open."""
+        if self.timer:
+            self.timer.cancel()
+        self.timer = None
 
     def drop(self) -> None:
         """Close it at once."""

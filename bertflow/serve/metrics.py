@@ -52,22 +52,17 @@ class Metrics:
         now: Mapping[str, Callable[[], float]] | None = None,
         window: int = WINDOW,
     ) -> None:
-        self._registry = CollectorRegistry()
+        self._registry = registry = CollectorRegistry()
         self._requests = self._counter("requests", "Answers, by route and HTTP status.", ("route", "status"))
-        self._seconds = Histogram(
-            "bertflow_request_seconds",
-            "Seconds from the header of a request to the begin of its answer, by route.",
-            ("route",),
-            buckets=SECONDS,
-            registry=self._registry,
-        )
+        said = "Seconds from the header of a request to the begin of its answer, by route."
+        self._seconds = Histogram("bertflow_request_seconds", said, ("route",), buckets=SECONDS, registry=registry)
         self._texts = self._counter("texts", "Texts that were embedded.")
         self._tokens = self._counter("tokens", "Tokens that were read, special tokens included.")
         self._truncated = self._counter("truncated_texts", "Texts that were cut at max_length, which needs --truncate.")
         for name, value in (now or {}).items():
             said = name.replace("_", " ").capitalize() + "."
-            Gauge(f"bertflow_{name}", said, registry=self._registry).set_function(value)
-        self._domain = None if domain is None else DomainWatch(domain, self._registry, window)
+            Gauge(f"bertflow_{name}", said, registry=registry).set_function(value)
+        self._domain = None if domain is None else DomainWatch(domain, registry, window)
 
     def _counter(self, name: str, said: str, labels: tuple[str, ...] = ()) -> Counter:
         return Counter(f"bertflow_{name}", said, labels, registry=self._registry)
@@ -75,7 +70,7 @@ class Metrics:
     def answered(self, path: str, status: int, seconds: float) -> None:
         """Count an answer."""
         route = path if path in ROUTES else "other"
-        self._requests.labels(route, str(status)).inc()
+        self._requests.labels(route, status).inc()
         self._seconds.labels(route).observe(seconds)
 
     def read(self, texts: int, size: Size) -> None:
@@ -103,12 +98,9 @@ class DomainWatch(Collector):
 
     def __init__(self, check: DomainCheck, registry: CollectorRegistry, window: int) -> None:
         self._check, self._window = check, window
+        said = "Percent of held-out fitting text that is as strange as a text or stranger; 1 or less is out of domain."
         self._percentiles = Histogram(
-            "bertflow_domain_percentile",
-            "Percent of held-out fitting text that is as strange as a text or stranger; 1 or less is out of domain.",
-            ("input_type",),
-            buckets=PERCENTILES,
-            registry=registry,
+            "bertflow_domain_percentile", said, ("input_type",), buckets=PERCENTILES, registry=registry
         )
         self._kept: list[Float32] = []
         self._drift: Drift | None = None

@@ -10,6 +10,7 @@ Source: https://platform.openai.com/docs/api-reference/embeddings
 """
 
 import base64
+import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -19,10 +20,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bertflow.data.lines import is_blank
 from bertflow.encoder.abstract import Float32, Role
 from bertflow.errors import UsageError
 from bertflow.similarity import unit_rows
-from bertflow.text_keys import is_blank
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 _shown: Callable[[Any], str] = Repr().repr
@@ -96,6 +97,7 @@ class Served:
         key: SHA-256 of the key that requests must show; empty if anybody may ask.
         host: Address that it listens on.
         allowed: Further names of the server, in lower case.
+        role: What texts are where a request does not say it.
     """
 
     name: str
@@ -106,6 +108,7 @@ class Served:
     key: bytes = field(default=b"", repr=False)
     host: str = "127.0.0.1"
     allowed: frozenset[str] = frozenset()
+    role: Role = "document"
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,7 @@ class Size:
     """How large a request is: its tokens, special tokens included, and how many of its texts are cut at max_length."""
 
     tokens: int
-    truncated: int = 0
+    truncated: int
 
 
 class Found(NamedTuple):
@@ -164,6 +167,11 @@ ROLES: Mapping[str, Role] = {
 """What the texts are, by ``input_type``: OpenAI has no such field, other services call it so."""
 
 
+def key_digest(key: str) -> bytes:
+    """What is kept of a key. Digests have one length, so that comparing them says nothing of the key's."""
+    return hashlib.sha256(key.encode()).digest()
+
+
 def parse_request(body: bytes, served: Served) -> Wanted:
     """Read a request for embeddings.
 
@@ -171,7 +179,8 @@ def parse_request(body: bytes, served: Served) -> Wanted:
         RequestError: If it cannot be answered.
     """
     request = parse_object(body, served)
-    encoding, kind = parse_choice(request, "encoding_format", ENCODINGS), parse_choice(request, "input_type", ROLES)
+    encoding = parse_choice(request, "encoding_format", ENCODINGS)
+    kind = parse_choice(request, "input_type", {served.role: served.role, **ROLES})
     texts = parse_input(request.get("input"), served.limits)
     return Wanted(texts, encoding, _parse_dimensions(request.get("dimensions"), served), ROLES[kind])
 

@@ -1,29 +1,43 @@
 """An encoder over HTTP, on Starlette and uvicorn, in one process.
 
-    clients --> connections.py --> here: read, refuse --> batching.py, a thread: embed --> clients
+    clients --> connections.py --> here: read, refuse --> model.py, a thread: embed --> clients
 
 What is served:
 
     GET /health   GET /metrics   GET /v1/models   POST /v1/embeddings   POST /v1/similarity   GET /   GET /docs
 
-``/health`` and both pages are open to all; the others want the key, where there is one.
+``/health`` and both pages are open to all; the others want the key, where there is one. A page of somebody else that a
+browser has open can make it send requests to this server. It cannot choose two headers: ``Host`` is the name by which
+it found the server, also where that name was rebound to another address, and ``Origin`` is the page's own.
 """
 
 import asyncio
+import hmac
+import re
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from ipaddress import ip_address
+from socket import gethostname
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 from bertflow.encoder.abstract import Role
 from bertflow.errors import BertflowError, needs
 from bertflow.export.client import PATH
-from bertflow.serve.batching import Batcher
-from bertflow.serve.callers import require_host, require_key
 from bertflow.serve.metrics import Metrics
-from bertflow.serve.model import ServedModel
-from bertflow.serve.protocol import Found, Limits, RequestError, Served, answer_body, models_body, parse_request
+from bertflow.serve.model import Batcher, ServedModel
+from bertflow.serve.protocol import (
+    Found,
+    Limits,
+    RequestError,
+    Served,
+    answer_body,
+    key_digest,
+    models_body,
+    parse_request,
+)
 from bertflow.serve.trying import PAGES, SIMILARITY, as_query, comparison_body, page_with_headers, parse_comparison
 
 with needs("starlette", "serve"):
@@ -38,6 +52,10 @@ with needs("uvicorn", "serve"):
 
     from bertflow.serve.connections import Connection
 
+ADDRESS = re.compile(r"[\d.]+|.*:.*")
+"""IP address in a URL; no name that a browser looks up is made of digits and dots alone, or has a colon."""
+LONGEST = 60
+"""Characters of a header that a message shows."""
 OPEN = ("/health", *PAGES)
 """Routes that need no key."""
 BODY = 2
@@ -59,7 +77,7 @@ class EmbeddingServer:
             "waiting_requests": lambda: self._batcher.unanswered,
         }
         self._metrics = Metrics(model.domain, now)
-        self._batcher: Batcher = Batcher(model, served.limits, self._metrics)
+        self._batcher: Batcher = Batcher(model, served.limits, self._metrics.read, self._metrics.watch)
 
     def __enter__(self) -> Self:
         return self
@@ -72,7 +90,7 @@ class EmbeddingServer:
         self._server.run([listener])
 
     def stop(self) -> None:
-        """As SIGTERM does; from any thread."""
+        """Do what SIGTERM does; from any thread."""
         self._server.should_exit = True
 
     def _config(self, limits: Limits) -> uvicorn.Config:
@@ -218,3 +236,54 @@ HEADERS: Mapping[int, Mapping[str, str]] = {
 
 def _json(body: bytes, status: int = 200, headers: Mapping[str, Any] | None = None) -> Response:
     return Response(body, status, headers, "application/json")
+
+
+def require_key(header: str, served: Served) -> None:
+    """Check the header ``Authorization: Bearer KEY``, in a time that does not depend on how much of it is right.
+
+    Raises:
+        RequestError: If the server has a key, and the header does not hold it.
+    """
+    scheme, _, given = header.partition(" ")
+    if served.key and not (hmac.compare_digest(key_digest(given.strip()), served.key) and scheme.lower() == "bearer"):
+        raise RequestError(
+            "This server needs a key, in the header Authorization: Bearer KEY. Ask its operator for one.",
+            status=401,
+            code="invalid_api_key",
+        )
+
+
+def require_host(headers: Mapping[str, str], served: Served) -> None:
+    """Refuse what a page of somebody else makes a browser ask; only HTTP/1.0 can leave out the host, no browser does.
+
+    Raises:
+        RequestError: If the header Host does not name this server, or the header Origin names another one.
+    """
+    host, origin = headers.get("host", ""), headers.get("origin")
+    if host and not _answers_to(served, _name(f"//{host}")):
+        raise RequestError(
+            f"This server is not called {host[:LONGEST]!r}. Call it by its address, or start it with --allow_host and "
+            "that name.",
+            status=403,
+        )
+    if origin is not None and origin.partition("//")[2] != host and _name(origin) not in served.allowed:
+        raise RequestError(
+            f"The page {origin[:LONGEST]!r} is not of this server. Start it with --allow_host and the page's host, "
+            "if it may ask.",
+            status=403,
+        )
+
+
+def _answers_to(served: Served, name: str) -> bool:
+    """Whether a client may call the server so; on all addresses, any may be its own, and only names are rebound."""
+    if name in {"localhost", "127.0.0.1", "::1", served.host} | served.allowed:
+        return True
+    return ip_address(served.host).is_unspecified and (name == gethostname().lower() or bool(ADDRESS.fullmatch(name)))
+
+
+def _name(address: str) -> str:
+    """The host in an address, in lower case; empty if there is none."""
+    try:
+        return urlsplit(address).hostname or ""
+    except ValueError:
+        return ""

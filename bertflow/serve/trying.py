@@ -37,7 +37,7 @@ def parse_comparison(body: bytes, served: Served) -> tuple[str, tuple[str, ...],
     except RequestError as error:
         raise as_query(error) from None
     texts = parse_input(request.get("input"), served.limits)
-    return query, texts, ROLES[parse_choice(request, "input_type", ROLES)]
+    return query, texts, ROLES[parse_choice(request, "input_type", {served.role: "", **ROLES})]
 
 
 def as_query(error: RequestError) -> RequestError:

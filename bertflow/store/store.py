@@ -7,46 +7,33 @@
     done/00000-of-00008.json       written last: number of rows, checksums, and the center of a float16 shard
     text/                          the sentences, until a store that is made of a stream is finished
 
-The number of shards is fixed when a store is begun. Building again continues a run that was killed: shards with a valid
-marker are kept, the others are computed. Any number of processes may build one store at the same time. Each takes
-shards that no other process holds (``bertflow.store.build``), those of its own share first if a launcher gave it a
-rank. Reading maps the files into memory; each is compared with its checksum when it is first read.
+The number of shards is fixed when a store is begun. Building again continues a run that was killed, and any number of
+processes may build one store at the same time (``bertflow.jobs``). Reading maps the files into memory; each is compared
+with its checksum when it is first read.
 
-``float16`` halves the size on disk. Each shard is then kept around its own center, so that the common mean of all
-embeddings, often most of their length, does not use up the precision of the differences between them.
+``float16`` halves the size on disk: each shard is kept around its own center, as the common mean of all embeddings
+would use up the precision of the differences between them.
 """
 
 import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.data.arrays import map_array
+from bertflow import jobs
+from bertflow.data.arrays import usable_rows
 from bertflow.data.corpus import chunks
-from bertflow.data.skipping import none_skipped, refuse, usable_rows
+from bertflow.data.lines import none_skipped, refuse
 from bertflow.encoder.abstract import SentenceEncoder, check_sentences
 from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_folder
 from bertflow.progress import Advance, bar
-from bertflow.store.build import (
-    ARRAYS,
-    CHUNK,
-    MANIFEST,
-    TEXT,
-    Plan,
-    begin,
-    encoded,
-    fill,
-    is_as_written,
-    locked,
-    read_manifest,
-)
-from bertflow.store.shards import AGAIN, Block, Rows, Shard
+from bertflow.store.build import CHUNK, MANIFEST, Manifest, begin, encoded, fill, plan_of
+from bertflow.store.shards import AGAIN, Block
 from bertflow.store.text import (
     HASHES,
     ROW_IDS,
@@ -77,18 +64,17 @@ class EmbeddingStore:
         n: Number of rows: of distinct sentences, without those that were left out.
         dim: Width of a row.
         recipe: ``describe()`` of the encoder.
+        shards: Its files.
         left_out: Rows of what it was made of that it lacks, by their number there, and what is wrong with each.
     """
 
-    _rows: Rows
     left_out: Mapping[int, str]
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self._manifest = read_manifest(self.folder)
-        self.n = self._manifest.n
-        self.dim = self._manifest.dim
-        self.recipe = self._manifest.recipe
+        self.manifest = Manifest.read(self.folder)
+        self.shards = self.manifest.shards_in(self.folder)
+        self.n, self.dim, self.recipe = self.manifest.n, self.manifest.dim, self.manifest.recipe
 
     @classmethod
     def build(
@@ -101,21 +87,17 @@ class EmbeddingStore:
         progress: bool | None = None,
         without_text_hashes: bool = False,
     ) -> Self:
-        """Encode each distinct sentence once; what exists already is kept.
+        """Encode each distinct sentence once, what exists already is kept; ``row_ids`` are those of ``sentences``.
 
         Args:
             encoder: Makes the embeddings.
             sentences: The corpus.
             folder: A new folder, or one that an earlier call with the same arguments or another process began.
-            shards: Number of files; a killed run loses at most one for each process. By default that of the existing
-                store, else 8 or more, so that none has more than 65,536 rows.
-            dtype: ``float32``, or ``float16`` around each shard's center. By default that of the existing store, else
-                float32.
+            shards: Number of files; a killed run loses at most one for each process. By default that of the store,
+                else 8 or more, so that none has more than 65,536 rows.
+            dtype: ``float32``, or ``float16``. By default that of the existing store, else float32.
             progress: Whether to show a progress bar (default: in a terminal or a notebook).
             without_text_hashes: Whether a new store leaves the hashes of the corpus out.
-
-        Returns:
-            The finished store; its ``row_ids`` are those of ``sentences``.
 
         Raises:
             BadRowsError: For sentences whose embeddings are not finite, by their places in ``sentences``.
@@ -127,17 +109,17 @@ class EmbeddingStore:
             raise UsageError(NO_TEXT)
         distinct, row_ids = distinct_rows(sentences)
         text, n = text_digest([exact_hashes(distinct)]), len(distinct)
-        plan = Plan(_recipe_of(encoder), encoder.dim, text, n=n, shards=shards, storage=dtype)
+        plan = plan_of(_recipe_of(encoder), encoder.dim, shards, dtype, text=text, n=n)
 
-        def create() -> Plan:
+        def create() -> dict[str, Any]:
             save_array(folder / ROW_IDS, row_ids)
             if not without_text_hashes:
                 save_array(folder / HASHES, hash_texts(distinct))
-            return replace(plan, corpus=text_digest([exact_hashes(sentences)]))
+            return plan | {"corpus": text_digest([exact_hashes(sentences)])}
 
         with by_places(row_ids), none_skipped():
             if not os.access(folder, os.W_OK) and (folder / MANIFEST).exists():
-                plan.check(folder)  # a finished store may be in a folder where nothing can be written
+                Manifest.read(folder).check(folder, plan)  # a finished store may be where nothing can be written
             else:
                 with bar(n, "encoding", progress) as advance:
                     begin(folder, create, lambda: plan)
@@ -157,7 +139,7 @@ class EmbeddingStore:
         dtype: str | None = None,
         begun: Callable[["EmbeddingStore"], Advance] | None = None,
     ) -> Self:
-        """As ``build``, for text that does not fit into memory.
+        """Build a store of text that does not fit into memory.
 
         The text is read once, as a stream, and kept in the folder until the store is finished.
 
@@ -175,41 +157,38 @@ class EmbeddingStore:
             DataError: If the folder holds a store of something else; the message names what differs.
         """
         folder = Path(folder)
-        plan = Plan(_recipe_of(encoder), encoder.dim, shards=shards, storage=dtype)
+        plan = plan_of(_recipe_of(encoder), encoder.dim, shards, dtype)
 
-        def spool() -> tuple[int, str, str]:
+        def spool() -> dict[str, Any]:
             with atomic_folder(folder / SPOOL) as aside:
                 n, text, corpus = index_text(read(), aside)
                 if not n:
                     raise UsageError(NO_TEXT)
-            return n, text, corpus
+            return plan | {"n": n, "text": text, "corpus": corpus}
 
-        def create() -> Plan:
-            n, text, corpus = spool()
+        def create() -> dict[str, Any]:
+            read_plan = spool()
             for name in (ROW_IDS, HASHES):
                 (folder / SPOOL / name).replace(folder / name)
-            return replace(plan, n=n, text=text, corpus=corpus)
+            return read_plan
 
-        def check() -> Plan:
-            return replace(plan, corpus=text_digest(exact_hashes(chunk) for chunk in chunks(read(), CHUNK)))
+        def check() -> dict[str, Any]:
+            return plan | {"corpus": text_digest(exact_hashes(chunk) for chunk in chunks(read(), CHUNK))}
 
         @functools.cache
         def spooled() -> Path:
             """The text in the folder, compared with that of the store; read again where it is not whole."""
-            kept = read_manifest(folder).text
-            if rows_digest(folder / SPOOL) != kept:
-                with locked(folder / TEXT, "reads the text"):
-                    if rows_digest(folder / SPOOL) != kept:
-                        n, text, corpus = spool()
-                        replace(plan, n=n, text=text, corpus=corpus).check(folder)
+            if rows_digest(folder / SPOOL) != new.manifest.text:
+                with jobs.locked(folder / jobs.PLAN_LOCK, "reads the text"):
+                    if rows_digest(folder / SPOOL) != new.manifest.text:
+                        new.manifest.check(folder, spool())
             return folder / SPOOL
 
-        def sentences(start: int, stop: int) -> Iterator[str]:
-            return text_rows(spooled(), start, stop)
-
         begin(folder, create, check)
-        with by_places((new := cls(folder))._array(ROW_IDS)):
-            fill(folder, encoded(encoder, sentences), begun(new) if begun else lambda rows: None)
+        new = cls(folder)
+        with by_places(new.manifest.array(folder, ROW_IDS)):
+            blocks = encoded(encoder, lambda start, stop: text_rows(spooled(), start, stop))
+            fill(folder, blocks, begun(new) if begun else lambda rows: None)
         return cls.open(folder)
 
     def mapped(
@@ -220,11 +199,11 @@ class EmbeddingStore:
         dim: int,
         advance: Advance = lambda rows: None,
     ) -> "EmbeddingStore":
-        """Make a store of the same text that holds ``function`` of each block of rows; it resumes as ``build`` does.
+        """Make a store of the same text that holds ``function`` of each block of rows, or go on with it.
 
         Args:
             function: Maps rows (n, self.dim) to (n, dim), each by itself.
-            folder: A new folder, or one that an earlier call with the same arguments began.
+            folder: A new folder, or one that was begun.
             recipe: Everything that decides the new numbers.
             dim: Width of a new row.
             advance: Is told how many more rows are done.
@@ -233,10 +212,10 @@ class EmbeddingStore:
             BadRowsError: For rows that ``function`` refuses; inside ``bertflow.skip_bad`` they are left out.
             DataError: If the folder holds a store of something else; the message names what differs.
         """
-        folder, facts = Path(folder), self._manifest
-        plan = Plan(recipe, dim, facts.text, facts.corpus, self.n, facts.shards, facts.storage)
+        folder, facts = Path(folder), self.manifest
+        plan = plan_of(recipe, dim, facts.shards, facts.storage, text=facts.text, corpus=facts.corpus, n=self.n)
 
-        def create() -> Plan:
+        def create() -> dict[str, Any]:
             save_array(folder / ROW_IDS, self.row_ids)
             if self.text_hashes is not None:
                 save_array(folder / HASHES, self.text_hashes)
@@ -257,35 +236,30 @@ class EmbeddingStore:
             DataError: If it is not a store, or not finished.
         """
         store = cls(folder)
-        shards = store._shards
-        if missing := [shard for shard in shards if not shard.is_done()]:
+        names, there = store.shards.job.names, store.shards.job.marks()
+        if missing := [name for part, name in enumerate(names) if part not in there]:
             raise DataError(
-                f"{folder} is not finished: {len(missing)} of {len(shards)} shards are missing, {missing[0].path.name} "
-                "the first. Build it again with the same text and encoder; what is done is kept."
+                f"{folder} is not finished: {len(missing)} of {len(names)} shards are missing, {missing[0]}.npy the "
+                "first. Build it again with the same text and encoder; what is done is kept."
             )
-        store._rows = Rows(shards)
-        store.left_out = store._rows.left_out
-        store.n -= len(store.left_out)
+        store.n, store.left_out = len(store.shards), store.shards.left_out
         return store
 
     def verify(self) -> None:
-        """Read every file and compare it with its checksum.
-
-        Raises:
-            DataError: If one differs; the message names it.
-        """
-        if damaged := [shard.path.name for shard in self._shards if not shard.is_whole()]:
+        """Read every file and compare it with its checksum; the first one that differs is refused."""
+        job = self.shards.job
+        if damaged := [name for part, name in enumerate(job.names) if not job.is_whole(part)]:
             raise DataError(
-                f"{self.folder} is damaged: {len(damaged)} of {len(self._shards)} shards are not what was written, "
-                f"{damaged[0]} the first. {AGAIN}"
+                f"{self.folder} is damaged: {len(damaged)} of {len(job.names)} shards are not what was written, "
+                f"{damaged[0]}.npy the first. {AGAIN}"
             )
-        for name in self._manifest.xxh3:
-            self._array(name)
+        for name in self.manifest.xxh3:
+            self.manifest.array(self.folder, name)
 
     def describe_rows(self) -> str:
         """Sizes in one line: "1,000 x 384 float32 in 8 shards, 2 MB"."""
-        size = sum(shard.path.stat().st_size for shard in self._shards) / 1e6
-        facts = self._manifest
+        size = sum(size for mark in self.shards.job.marks().values() for size, _ in mark.files.values()) / 1e6
+        facts = self.manifest
         return f"{self.n:,} x {self.dim} {facts.storage} in {facts.shards} shards, {size:,.1f} MB"
 
     def __len__(self) -> int:
@@ -294,45 +268,31 @@ class EmbeddingStore:
     @functools.cached_property
     def row_ids(self) -> NDArray[np.int64]:
         """The row of each sentence of the corpus, in the order of the corpus, without those that were left out."""
-        return renumbered(self._array(ROW_IDS), self.left_out)
+        return renumbered(self.manifest.array(self.folder, ROW_IDS), self.left_out)
 
     def sentences_left_out(self) -> dict[int, str]:
         """The sentences of the corpus that have no row, by their place from 0, and what is wrong with each."""
-        return places(self.left_out, self._array(ROW_IDS))
+        return places(self.left_out, self.manifest.array(self.folder, ROW_IDS))
 
     @functools.cached_property
     def text_hashes(self) -> NDArray[np.uint64] | None:
         """Sorted hashes of the corpus; None where they were left out."""
-        return np.array(self._array(HASHES)) if HASHES in self._manifest.xxh3 else None
+        return np.array(self.manifest.array(self.folder, HASHES)) if HASHES in self.manifest.xxh3 else None
 
     def forget_text(self) -> Self:
         """Delete the hashes of the corpus; fingerprints of the whole text stay, so that other text is refused."""
-        self._manifest = self._manifest.without_hashes(self.folder)
+        self.manifest.without_hashes(self.folder)
+        self.manifest = Manifest.read(self.folder)
         self.__dict__.pop("text_hashes", None)
         return self
 
-    def _array(self, name: str) -> NDArray[Any]:
-        """A file beside ``store.json``, compared with its checksum."""
-        array = map_array(self.folder / name, AGAIN)
-        if not is_as_written(self.folder, self._manifest, name) or (array.dtype.name, array.ndim) != (ARRAYS[name], 1):
-            raise DataError(f"{self.folder / name} is damaged: it is not what the store was begun with. {AGAIN}")
-        return array
-
     def rows(self, indices: NDArray[np.integer] | Sequence[int]) -> NDArray[np.float32]:
-        """Some rows (len(indices), dim), in the order of ``indices``.
-
-        Raises:
-            UsageError: If an index is out of range.
-        """
-        return self._rows.read(np.asarray(indices, dtype=np.int64))
+        """Some rows (len(indices), dim), in the order of ``indices``; one out of range is refused."""
+        return self.shards.rows(np.asarray(indices, dtype=np.int64))
 
     def blocks(self, size: int = CHUNK, start: int = 0, stop: int | None = None) -> Iterator[NDArray[np.float32]]:
         """Rows ``start`` to ``stop`` (all by default) in order, in blocks of at most ``size`` rows."""
-        return self._rows.blocks(size, start, self.n if stop is None else min(stop, self.n))
-
-    @functools.cached_property
-    def _shards(self) -> list[Shard]:
-        return self._manifest.layout(self.folder)
+        return self.shards.blocks(size, start, self.n if stop is None else min(stop, self.n))
 
 
 def _recipe_of(encoder: SentenceEncoder) -> dict[str, Any]:

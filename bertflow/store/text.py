@@ -88,15 +88,6 @@ def text_rows(folder: Path, start: int, stop: int | None) -> Iterator[str]:
             yield file.readline().removesuffix(b"\n").decode()
 
 
-def hashes_without(rows: set[int], folder: Path, hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The sorted hashes of a text that was read, but for those that only some distinct sentences have."""
-    gone = {hash_text(sentence) for row in rows for sentence in text_rows(folder, row, row + 1)}
-    for row, sentence in enumerate(text_rows(folder, 0, None)):
-        if row not in rows:
-            gone.discard(hash_text(sentence))
-    return np.setdiff1d(hashes, np.array(sorted(gone), dtype=np.uint64))
-
-
 def rows_digest(folder: Path) -> str:
     """The ``text_digest`` of all distinct sentences of a text that was read; empty if it is missing or damaged."""
     try:

@@ -22,7 +22,6 @@ two sentences knows, a share is rather too low than too high.
 The sums of a fit over folds (Gram matrices) add up, so that a fit without two folds costs a subtraction and a solution.
 """
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,9 +38,9 @@ from bertflow import Center, SentenceEncoder, Whitening
 from bertflow.data.pairs import Pairs, joined, unique_sentences
 from bertflow.data.sts import load_sts
 from bertflow.data.sts_tasks import TASKS
-from bertflow.errors import DataError, NullDirectionWarning, UsageError
-from bertflow.evaluation.figures import members_of
-from bertflow.evaluation.rows import SystemFacts
+from bertflow.errors import DataError, UsageError, without_null_warnings
+from bertflow.evaluation.aggregation import members_of
+from bertflow.evaluation.score_table import SystemFacts
 from bertflow.evaluation.significance import Float64, sentence_numbers
 from bertflow.progress import Advance, bar
 from bertflow.similarity import SIMILARITIES, unit_rows
@@ -50,7 +49,7 @@ from bertflow.text_keys import hash_texts
 RAW = "raw"
 """The system whose embeddings the ceiling is read from."""
 CEILING = "ceiling"
-"""Its name in tables."""
+"""Name of the ceiling in tables."""
 LABELLED: Mapping[str, tuple[str, ...]] = {
     "stsb": ("stsb-train",),
     "stsb-dev": ("stsb-train",),
@@ -63,7 +62,7 @@ LANDMARKS = 500
 STRENGTHS = 10.0 ** np.arange(-1, 3.5, 0.5)
 """Penalties of the features, whose total variance is one."""
 WIDTHS = (128, 64)
-"""Of whitening, beside the full one."""
+"""Sizes of whitening, beside the full one."""
 SLIGHT = 1e-3
 """Penalty of the cosines, whose variance is one: enough to tell equal ones apart."""
 INPUTS = (("raw",), ("whitening",), ("raw", "whitening"))
@@ -250,8 +249,7 @@ def _designs(x: NDArray[np.floating], rows: NDArray[np.intp], seed: int) -> Iter
 def _views(x: NDArray[np.floating]) -> dict[str, Float64]:
     """The embeddings as they are, and in closed forms that need no labels, by name."""
     raw = np.asarray(x, dtype=np.float64)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NullDirectionWarning)  # dropped, as in the baselines
+    with without_null_warnings():  # dropped, as in the baselines
         white = Whitening().fit_transform(raw)
     # The columns of whitening fall by variance, so the first of them are whitening to so many.
     reduced = {f"whitening({k})": white[:, :k] for k in WIDTHS if k < white.shape[1]}

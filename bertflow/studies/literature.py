@@ -10,13 +10,17 @@ from functools import cache
 from importlib.resources import as_file, files
 from typing import Any
 
+import numpy as np
+
+from bertflow.data.pairs import Pairs
 from bertflow.data.sts_tasks import STS12_16, SUITES
-from bertflow.errors import UnknownNameError, UsageError
-from bertflow.evaluation.models import Addition
+from bertflow.errors import DataError, UnknownNameError, UsageError
+from bertflow.evaluation.aggregation import ScoredTask
+from bertflow.evaluation.evaluating import Addition
 from bertflow.evaluation.report import Report
-from bertflow.evaluation.rows import Column
+from bertflow.evaluation.score_table import Column
 from bertflow.records import read_record
-from bertflow.tables import Section, Table
+from bertflow.tables import Section, Table, number
 
 
 @dataclass(frozen=True)
@@ -94,32 +98,22 @@ class PublishedFigures(Addition):
     def add_to(self, report: Report, *_: Any) -> Report:
         """A table in the columns of ours, lines of our protocol first; the same for the JSON, in [-1, 1]."""
         columns = columns_of(report)
-        lines = sorted(((line, unlike(line, report)) for line in self.lines), key=lambda found: bool(found[1]))
+        tasks = [column.place.task for column in columns]
+        scores = [{task: round(line.score(task) / 100, 6) for task in tasks} for line in self.lines]
+        found = [(line, own, unlike(line, report)) for line, own in zip(self.lines, scores, strict=True)]
+        table = tuple(
+            (f"{line.model} [{line.source}]", *map(number, own.values()), other or "as ours")
+            for line, own, other in sorted(found, key=lambda one: bool(one[2]))
+        )
+        written = [{**asdict(line), "scores": own, "differs": other} for line, own, other in found]
         header = ("published", *(column.title for column in columns), "protocol")
-        body = [
-            (
-                f"{line.model} [{line.source}]",
-                *(f"{line.score(column.task):.2f}" for column in columns),
-                other or "as ours",
-            )
-            for line, other in lines
-        ]
-        found = [
-            asdict(line)
-            | {
-                "scores": {column.task: round(line.score(column.task) / 100, 6) for column in columns},
-                "differs": unlike(line, report),
-            }
-            for line in self.lines
-        ]
-        section = Section("Published figures", Table(header, tuple(body)))
-        return report.add(beside=[section], data={"published": found})
+        return report.add(beside=[Section("Published figures", Table(header, table))], data={"published": written})
 
 
 def columns_of(report: Report) -> list[Column]:
     """The columns of a table of ours that have published figures: tasks and their mean, under Spearman."""
     known = (*SUITES["sts7"], "sts7")
-    return [one for one in report.columns if one.task in known and one.metric.endswith("_spearman")]
+    return [one for one in report.columns if one.place.task in known and one.place.metric.endswith("_spearman")]
 
 
 def unlike(line: Published, report: Report) -> str:
@@ -127,8 +121,8 @@ def unlike(line: Published, report: Report) -> str:
 
     Aggregation and text form are those of STS12-16: STS-B and SICK-R have one sub-set each, and were read as they are.
     """
-    columns = columns_of(report)
-    rows = [row for row in report.rows if any(column.shows(row) for column in columns)]
+    places = {column.place for column in columns_of(report)}
+    rows = [row for row in report.rows if row.place in places]
     years = [row for row in rows if row.task in STS12_16]
     ours = [(row.description.get("pooling"), row.description.get("max_length")) for row in rows]
     found = []
@@ -143,3 +137,17 @@ def unlike(line: Published, report: Report) -> str:
     elif line.max_length and (line.pooling, line.max_length) not in ours:
         found.append(f"max length {line.max_length}")
     return ", ".join(found)
+
+
+def require_subsets(pairs: Pairs, aggregation: str) -> None:
+    """Refuse pairs whose published figure is over sub-sets that they do not name.
+
+    Raises:
+        DataError: If they have no such aggregation.
+    """
+    partitions = ScoredTask(pairs, "cosine", np.empty((0, len(pairs)))).partitions()
+    if all(reading.aggregation != aggregation for part in partitions for reading in part.readings):
+        raise DataError(
+            f"The figure of {pairs.task} is {aggregation}, over its sub-sets, but {pairs.source} does not name them. "
+            "Give a folder with the packages of SemEval or SentEval."
+        )

@@ -15,17 +15,17 @@ from typing import ClassVar
 import numpy as np
 
 from bertflow.data.pairs import Pairs
-from bertflow.data.sts import expand_tasks, load_sts, require_tasks
+from bertflow.data.sts import StsSource, load_sts
+from bertflow.data.sts_tasks import task_title
 from bertflow.errors import MOST_RESAMPLES, DataError, UsageError, require_between
-from bertflow.evaluation.figures import ScoredTask, suite_figures, task_figures
-from bertflow.evaluation.rows import interval, number, task_title
+from bertflow.evaluation.aggregation import ScoredTask, suite_figures, task_figures
 from bertflow.evaluation.seeds import SeveralSeeds, spread
 from bertflow.evaluation.significance import Figure
 from bertflow.files import require_files, require_place
-from bertflow.opening import require_openable
+from bertflow.opening import load
 from bertflow.registry import lookup
 from bertflow.results import AbstractResult
-from bertflow.studies.literature import published
+from bertflow.studies.literature import published, require_subsets
 from bertflow.studies.paper_lines import (
     MAX_LENGTH,
     PAPER_TASKS,
@@ -36,7 +36,7 @@ from bertflow.studies.paper_lines import (
     paper_lines,
     shape_of,
 )
-from bertflow.tables import MISSING, Section, Table
+from bertflow.tables import MISSING, Section, Table, interval, number
 
 SUITE, AGGREGATION, METRIC = "sts7", "wmean", "cosine_spearman"
 
@@ -180,10 +180,10 @@ def make_tables(
     require_place(output, folder=True)
     plain, tuned, text = (_listed(given) for given in (models, nli_models, nli))
     require_files(*text)
-    require_tasks(tasks, data_dir)
-    wanted = [lookup("task of the tables", {one: one for one in PAPER_TASKS}, one) for one in expand_tasks(tasks)]
+    given = StsSource(tasks, data_dir)
+    wanted = [lookup("task of the tables", {one: one for one in PAPER_TASKS}, one) for one in given.names]
     for model in (*plain, *tuned):
-        require_openable(model, pooling="first-last-avg", max_length=MAX_LENGTH, device=device)
+        load(model, pooling="first-last-avg", max_length=MAX_LENGTH, device=device)
     lines = paper_lines(plain, tuned, seeds, bool(text))
     if line is not None and show_lines:
         raise UsageError("A line is made, or all are shown, but both were asked for. Leave one out.")
@@ -191,7 +191,9 @@ def make_tables(
     in_order = tuple(sorted(wanted, key=PAPER_TASKS.index))
     tell = say or (lambda words: None)
     maker = LineMaker(Path(output), data_dir, in_order, text, max_sentences, device, progress)
-    sets = {} if show_lines else {task: _with_subsets(load_sts(task, data_dir)) for task in in_order}
+    sets = {} if show_lines else {task: load_sts(task, data_dir) for task in in_order}
+    for pairs in sets.values():
+        require_subsets(pairs, AGGREGATION)
     for one in () if show_lines else lines if line is None else (lines[line - 1],):
         if missing := maker.missing(one):
             tell(f"line {one.number} of {len(lines)}: {one.system}, {', '.join(map(task_title, missing))}")
@@ -206,21 +208,6 @@ def make_tables(
 
 def _listed(given: list[str] | str | None) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given or ())
-
-
-def _with_subsets(pairs: Pairs) -> Pairs:
-    """The pairs of a task.
-
-    Raises:
-        DataError: If its sub-sets, over which the paper averages, are not named.
-    """
-    partitions = ScoredTask(pairs, "cosine", np.empty((0, len(pairs)))).partitions()
-    if all(reading.aggregation != AGGREGATION for part in partitions for reading in part.readings):
-        raise DataError(
-            f"The figure of {pairs.task} is {AGGREGATION}, over its sub-sets, but {pairs.source} does not name them. "
-            "Give a folder with the packages of SemEval or SentEval."
-        )
-    return pairs
 
 
 def _rows(

@@ -24,7 +24,7 @@ from bertflow import SentenceEncoder, evaluate_sts, load, train
 from bertflow.data.fitting_text import TextOptions
 from bertflow.data.sts_tasks import SUITES
 from bertflow.errors import UsageError
-from bertflow.opening import require_transformer
+from bertflow.opening import load_transformer
 from bertflow.records import read_record, write_record
 
 PAPER_TASKS = SUITES["sts7"]
@@ -112,7 +112,7 @@ def paper_lines(models: Sequence[str], nli_models: Sequence[str], seeds: int, wi
 
 def shape_of(model: str) -> tuple[int, int]:
     """Blocks and width of a transformer."""
-    folder = require_transformer(model)
+    folder = load_transformer(model, device="cpu").spec.folder
     return folder.blocks, int(folder.config.hidden_size)
 
 

@@ -6,20 +6,38 @@ Two rows of layer 0 for one word differ by its place and by the side of a pair, 
 block 1. In "I found a rock." and "I only listen to rock." the rows of [CLS] and of "i" are equal, since they have the
 same places; those of "rock" and [SEP] are not, but their word parts are, and with equal positions the rows are equal
 (between the two halves of a pair, with equal segments as well).
+
+And what there is to cut text into: the tokens of a vocabulary by kind; the mark of a piece does not count for its
+length.
 """
 
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 
 from bertflow.results import AbstractResult
-from bertflow.tables import MISSING, Section, Table
+from bertflow.tables import Section, Table, cell
 from bertflow.words.encoder import WordEncoder
-from bertflow.words.tokens import Tokens
+from bertflow.words.tokens import MARKS, Tokens, mark_of, read_token
 
+EXAMPLES = 8
+"""Tokens of each kind that are shown."""
+UNUSED = re.compile(r"\[unused\d+\]|<unused\d+>|madeupword\d+")
+"""Places that a vocabulary keeps free."""
+KINDS: Mapping[str, str] = {
+    "special": "special tokens",
+    "unused": "unused places",
+    "characters": "single characters that begin a word",
+    "character pieces": "single characters that go on with one",
+    "words": "whole words, or beginnings of one",
+    "pieces": "pieces that go on with a word",
+}
+"""The kinds of a token, and what they are."""
 EQUAL = 1e-6
 """Rows that differ by less, relative to the largest number in them, are equal: a matrix product may round so."""
 COMPARED: Mapping[str, str] = {
@@ -66,7 +84,7 @@ class InputRows(AbstractResult):
             for at, token in enumerate(text["tokens"]):
                 cells = (token.get(key) for key in header[2:6])
                 norms = token.get("norms", dict.fromkeys(names))
-                lines.append((str(at), token["piece"] or "(padding)", *map(_cell, cells), *map(_cell, norms.values())))
+                lines.append((str(at), token["piece"] or "(padding)", *map(cell, cells), *map(cell, norms.values())))
             yield Section(f"{number}: {' | '.join(text['text'])}", Table(header, tuple(lines)))
         layers, texts, length, dim = (self.hidden_states[name] for name in ("layers", "texts", "tokens", "dim"))
         lacks = f" BERT's sum also has {' and '.join(self.absent)}, this one has not." if self.absent else ""
@@ -81,28 +99,18 @@ class InputRows(AbstractResult):
         )
         if self.compared:
             columns = [name for name in COMPARED if self.compared[0][name] is not None]
-            table = tuple(
-                (
-                    pair["piece"],
-                    *(f"{text + 1}:{at}" for text, at in pair["places"]),
-                    *(_cell(pair[name]) if pair[name] else "equal" for name in columns),
-                )
-                for pair in self.compared
-            )
+            lines = []
+            for pair in self.compared:
+                places = (f"{text + 1}:{at}" for text, at in pair["places"])
+                lines.append((pair["piece"], *places, *(cell(pair[name] or "equal") for name in columns)))
             yield ""
             titles = ("piece", "first", "second", *(COMPARED[name] for name in columns))
-            yield Section("The same piece in two places: the largest difference of", Table(titles, table))
+            yield Section("The same piece in two places: the largest difference of", Table(titles, tuple(lines)))
 
     def as_dict(self) -> dict[str, Any]:
         """Every field, ready for JSON."""
         fields = super().as_dict()
         return {"parts": fields.pop("terms"), **fields}
-
-
-def _cell(value: float | None) -> str:
-    if value is None:
-        return MISSING
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 def take_apart(encoder: WordEncoder, texts: Sequence[Tokens]) -> InputRows:
@@ -142,18 +150,11 @@ def take_apart(encoder: WordEncoder, texts: Sequence[Tokens]) -> InputRows:
             **{name: None if name.removeprefix("same_") in source.absent else value for name, value in found.items()},
         }
 
-    return InputRows(
-        encoder.describe(),
-        dict(zip(("layers", "texts", "tokens", "dim"), (len(layers), *shape, encoder.stack.dim), strict=True)),
-        list(terms),
-        source.absent,
-        difference,
-        [
-            {"text": tokens.texts, "tokens": [token((text, at)) for at in range(shape[1])]}
-            for text, tokens in enumerate(texts)
-        ],
-        [compare(*places) for places in _repeated(texts)],
-    )
+    sizes = dict(zip(("layers", "texts", "tokens", "dim"), (len(layers), *shape, encoder.stack.dim), strict=True))
+    tokens = [[token((text, at)) for at in range(shape[1])] for text in range(len(texts))]
+    listed = [{"text": text.texts, "tokens": own} for text, own in zip(texts, tokens, strict=True)]
+    compared = [compare(*places) for places in _repeated(texts)]
+    return InputRows(encoder.describe(), sizes, list(terms), source.absent, difference, listed, compared)
 
 
 def _repeated(texts: Sequence[Tokens]) -> Iterator[tuple[Spot, Spot]]:
@@ -177,3 +178,85 @@ def _difference(one: Tensor, other: Tensor) -> float:
     """The largest between two rows; 0 where they are equal."""
     largest = float((one - other).abs().max())
     return largest if largest > EQUAL * float(one.abs().max()) else 0.0
+
+
+@dataclass(frozen=True, repr=False)
+class Vocabulary(AbstractResult):
+    """The tokens of a tokenizer.
+
+    Attributes:
+        size: How many there are.
+        mark: How pieces are marked, a key of ``MARKS``; empty where the vocabulary holds words only.
+        special: The special tokens by their role, as ``cls_token``.
+        tokens: Those of each kind of ``KINDS``, by id.
+        lengths: For words and for pieces, single characters with them, how many are how many characters long.
+        encoder: The model that has it, if it is known; it may have no weights.
+    """
+
+    not_in_json: ClassVar[tuple[str, ...]] = ("tokens",)
+
+    size: int
+    mark: str
+    special: Mapping[str, str]
+    tokens: Mapping[str, Sequence[str]]
+    lengths: Mapping[str, Mapping[int, int]]
+    encoder: WordEncoder | None
+
+    def examples(self, kind: str, n: int = EXAMPLES) -> list[str]:
+        """Some of a kind, evenly spaced: vocabularies are sorted by frequency or by alphabet."""
+        tokens = self.tokens[kind]
+        shown = min(n, len(tokens))
+        return [tokens[index * len(tokens) // shown] for index in range(shown)]
+
+    def parts(self) -> Iterator[Table | str]:
+        """Counts, examples and lengths."""
+        lines = [
+            (KINDS[kind], f"{len(tokens):,}", f"{100 * len(tokens) / self.size:.1f} %")
+            for kind, tokens in self.tokens.items()
+        ]
+        yield Table(("tokens", "count", "share"), (*lines, ("all", f"{self.size:,}", "")))
+        for kind, what in KINDS.items():
+            if kind != "special" and self.tokens[kind]:
+                yield f"{what}: {'  '.join(self.examples(kind))}"
+        yield "special tokens: " + ", ".join(f"{role} {token}" for role, token in self.special.items())
+        yield ""
+        role = "goes on with" if MARKS.get(self.mark) else "begins"
+        mark = f" without the {self.mark} of a piece that {role} a word" if self.mark else ""
+        yield f"How many are how long, in characters{mark}:"
+        columns = (self.lengths["words"], self.lengths["pieces"])
+        by_length = [
+            (str(length), *(f"{column.get(length, 0):,}" for column in columns))
+            for length in sorted(columns[0].keys() | columns[1].keys())
+        ]
+        yield Table(("length", "begin a word", "go on with one"), tuple(by_length))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for JSON; of the tokens themselves only counts and examples."""
+        return super().as_dict() | {
+            "encoder": self.encoder.describe() if self.encoder else {},
+            "mark": {"sign": self.mark, "goes_on": MARKS[self.mark]} if self.mark else None,
+            "kinds": {
+                kind: {"what": KINDS[kind], "count": len(tokens), "examples": self.examples(kind)}
+                for kind, tokens in self.tokens.items()
+            },
+        }
+
+
+def read_vocabulary(tokenizer: PreTrainedTokenizerBase, encoder: WordEncoder | None = None) -> Vocabulary:
+    """Sort the tokens of a vocabulary by kind."""
+    tokens = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
+    special = set(tokenizer.all_special_tokens)
+    mark = mark_of(tokens)
+    kinds: dict[str, list[str]] = {kind: [] for kind in KINDS}
+    lengths: dict[str, Counter[int]] = {"words": Counter(), "pieces": Counter()}
+    for token in tokens:
+        bare, goes_on = read_token(token, mark)
+        kind = "pieces" if goes_on else "words"
+        if token in special or UNUSED.fullmatch(token):
+            kind = "special" if token in special else "unused"
+        else:
+            lengths[kind][len(bare)] += 1
+            kind = kind if len(bare) != 1 else "character pieces" if goes_on else "characters"
+        kinds[kind].append(token)
+    roles = {role: str(token) for role, token in tokenizer.special_tokens_map.items() if isinstance(token, str)}
+    return Vocabulary(len(tokens), mark, roles, kinds, lengths, encoder)

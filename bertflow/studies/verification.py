@@ -11,7 +11,8 @@ The figures are those of bert-base-uncased. Whitening is fitted on all splits of
 occurs in a pair, as its authors did (bojone/BERT-whitening, eng/eval.py): transductive, and without labels.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
@@ -20,37 +21,34 @@ from numpy.typing import NDArray
 
 from bertflow import TransformerEncoder, Whitening
 from bertflow.data.pairs import Pairs, unique_sentences
-from bertflow.data.sts import load_sts, require_tasks
-from bertflow.errors import DataError
-from bertflow.evaluation.figures import ScoredTask, task_figures
-from bertflow.evaluation.poolings import open_transformer, recipe_of
-from bertflow.evaluation.rows import task_title
-from bertflow.opening import require_openable, require_transformer
-from bertflow.progress import working
+from bertflow.data.sts import StsSource, load_sts
+from bertflow.data.sts_tasks import SUITES, task_title
+from bertflow.evaluation.aggregation import ScoredTask, task_figures
+from bertflow.evaluation.poolings import recipe_of
+from bertflow.evaluation.significance import Place
+from bertflow.opening import load_transformer
+from bertflow.progress import unsaid, working
 from bertflow.results import AbstractResult
 from bertflow.similarity import SIMILARITIES
-from bertflow.tables import Table
+from bertflow.studies.literature import published, require_subsets
+from bertflow.tables import Table, number
 
 TOLERANCE = 0.1
-"""Of a figure x 100."""
+"""Tolerance of a figure x 100."""
 SIZE = (12, 768)
 """Blocks and width of the encoder whose figures were published."""
 UNCUT = 128
-"""No sentence of the tasks has more tokens: 93 is the most."""
+"""The length where a source cut nothing: no sentence of the tasks has more tokens, 93 is the most."""
 FITTED_ON: Mapping[str, tuple[str, ...]] = {
     "stsb": ("stsb-train", "stsb-dev", "stsb"),
     "sickr": ("sickr-train", "sickr-trial", "sickr"),
 }
 """Task -> the splits that its whitening is fitted on."""
-SU = "Su et al. 2021, arXiv:2103.15316, tables 1 and 2"
-LI = "Li et al. 2020, arXiv:2011.05864, table 2"
-GAO = "Gao et al. 2021, arXiv:2104.08821, table 5"
-FIXED = "issue 285 of princeton-nlp/SimCSE"
 
 
 @dataclass(frozen=True)
 class Check:
-    """One published figure, Spearman of the cosine x 100.
+    """One published figure, Spearman of the cosine x 100, and ours.
 
     Attributes:
         task: One of the seven tasks.
@@ -60,7 +58,9 @@ class Check:
         max_length: In tokens.
         low: The figure; the lower one where two sources differ.
         high: The higher one.
-        source: Paper and place.
+        source: Papers and places.
+        n: Pairs that ours was computed on.
+        value: Our figure; NaN before it is computed.
     """
 
     task: str
@@ -71,48 +71,12 @@ class Check:
     low: float
     high: float
     source: str
-
-
-def _checks(
-    pooling: str, aggregation: str, max_length: int, source: str, whitened: bool = False, **figures: float | list[float]
-) -> Iterable[Check]:
-    for task, figure in figures.items():
-        low, high = figure if isinstance(figure, list) else (figure, figure)
-        yield Check(task, pooling, whitened, aggregation, max_length, low, high, source)
-
-
-CHECKS: Sequence[Check] = (
-    *_checks(
-        "first-last-avg", "wmean", 64, SU,
-        sts12=57.86, sts13=61.97, sts14=62.49, sts15=70.96, sts16=69.76, stsb=59.04, sickr=63.75,
-    ),
-    *_checks(
-        "first-last-avg", "all", UNCUT, FIXED,
-        sts12=45.09, sts13=64.30, sts14=54.56, sts15=70.52, sts16=67.87, stsb=59.05, sickr=63.75,
-    ),
-    *_checks("emb-last-avg", "all", UNCUT, GAO, stsb=53.87, sickr=62.06),
-    *_checks("mean", "wmean", 64, LI, stsb=47.29),
-    *_checks("first-last-avg", "wmean", 64, f"{SU}; table C.1 of Gao et al.", True, stsb=71.34, sickr=[60.40, 60.60]),
-)  # fmt: skip
-"""All figures; ``UNCUT`` is the length where the source cut nothing."""
-
-
-def tasks_of(checks: Sequence[Check]) -> list[str]:
-    """The tasks whose pairs are needed, each once."""
-    fitted = [split for check in checks if check.whitened for split in FITTED_ON[check.task]]
-    return list(dict.fromkeys([*(check.task for check in checks), *fitted]))
-
-
-@dataclass(frozen=True)
-class Verified(Check):
-    """A published figure and ours, x 100."""
-
-    n: int
-    value: float
+    n: int = 0
+    value: float = math.nan
 
     @property
     def difference(self) -> float:
-        """Ours less the published one, from the nearer end where there are two."""
+        """Ours minus the published one, from the nearer end where there are two."""
         return self.value - min(max(self.value, self.low), self.high)
 
     @property
@@ -123,14 +87,44 @@ class Verified(Check):
     def cells(self) -> tuple[str, ...]:
         """A line of the table."""
         name = f"{task_title(self.task)} {self.pooling}{'+whitening' if self.whitened else ''}"
-        figure = f"{self.low:.2f}" if self.low == self.high else f"{self.low:.2f} to {self.high:.2f}"
-        ours = (f"{self.value:.2f}", f"{self.difference:+.2f}", "PASS" if self.passed else "FAIL")
+        figure = " to ".join(dict.fromkeys(number(end / 100) for end in (self.low, self.high)))
+        ours = (number(self.value / 100), number(self.difference / 100, sign="+"), "PASS" if self.passed else "FAIL")
         return (name, self.aggregation, str(self.max_length), figure, *ours, self.source)
 
     def as_dict(self) -> dict[str, Any]:
         """Flat, ready for JSON; correlations in [-1, 1]."""
         ends = {"low": round(self.low / 100, 6), "high": round(self.high / 100, 6)}
         return {**asdict(self), **ends, "value": self.value / 100, "passed": self.passed}
+
+
+def _checks(tasks: Sequence[str], *models: str, whitened: bool = False, source: str = "{}") -> Iterator[Check]:
+    """The figures of one model, which several papers may print; ``source`` is written with that of the first."""
+    lines = [next(line for line in published() if line.model == model) for model in models]
+    for task in tasks:
+        how = (task, lines[0].pooling, whitened, lines[0].aggregation, lines[0].max_length or UNCUT)
+        printed = [line.scores[task] for line in lines]
+        yield Check(*how, min(printed), max(printed), source.format(lines[0].source))
+
+
+FIXED = "issue 285 of princeton-nlp/SimCSE"
+CHECKS: Sequence[Check] = (
+    *_checks(SUITES["sts7"], "BERT-base first-last-avg"),
+    *_checks(SUITES["sts7"], f"BERT-base first-last after the fix ({FIXED})", source=FIXED),
+    *_checks(("stsb", "sickr"), "BERT-base first-last as printed (in fact embedding+last)"),
+    *_checks(("stsb",), "BERT-base avg"),
+    *_checks(
+        *(("stsb", "sickr"), "BERT-base-whitening (target)", "BERT-whitening (target)"),
+        whitened=True,
+        source="{}; table C.1 of Gao et al.",
+    ),
+)
+"""Figures that are verified."""
+
+
+def tasks_of(checks: Sequence[Check]) -> list[str]:
+    """The tasks whose pairs are needed, each once."""
+    fitted = [split for check in checks if check.whitened for split in FITTED_ON[check.task]]
+    return list(dict.fromkeys([*(check.task for check in checks), *fitted]))
 
 
 @dataclass(frozen=True, repr=False)
@@ -144,7 +138,7 @@ class Verification(AbstractResult):
         text_forms: Text form of each task.
     """
 
-    rows: tuple[Verified, ...]
+    rows: tuple[Check, ...]
     encoder: Mapping[str, Any]
     dim: int
     text_forms: tuple[str, ...]
@@ -156,32 +150,24 @@ class Verification(AbstractResult):
         """How many figures are not reproduced."""
         return sum(not row.passed for row in self.rows)
 
-    def table(self) -> Table:
-        """A line a figure."""
-        header = ("figure", "aggregation", "tokens", "published", "ours", "difference", "verdict", "source")
-        return Table(header, tuple(row.cells() for row in self.rows))
-
-    def summary(self) -> list[str]:
-        """What came out, whose figures these are, and how ours were made."""
-        own, lines = (self.encoder["blocks"], self.dim), []
-        if own != SIZE:
-            lines.append(
-                f"The published figures are those of bert-base-uncased ({SIZE[0]} blocks, {SIZE[1]} wide). "
-                f"{self.encoder['encoder']} has {own[0]} blocks, {own[1]} wide: it is another encoder, so FAIL says "
-                "nothing about the pipeline here."
-            )
-        return [
-            f"{len(self.rows) - self.failed} of {len(self.rows)} figures of {self.encoder['encoder']} are within "
-            f"{TOLERANCE} of the published ones.",
-            *lines,
-            f"Spearman of the cosine x 100; {' and '.join(self.text_forms)} text, where the sources read STS12-16 as "
-            "SentEval tokenized it; whitening fitted on all splits of its task, without labels (transductive).",
-        ]
-
     def parts(self) -> Iterator[Table | str]:
-        """The table, and how it was made."""
-        yield self.table()
-        yield from self.summary()
+        """A line a figure, what came out, whose figures these are, and how ours were made."""
+        header = ("figure", "aggregation", "tokens", "published", "ours", "difference", "verdict", "source")
+        yield Table(header, tuple(row.cells() for row in self.rows))
+        own, name = (self.encoder["blocks"], self.dim), self.encoder["encoder"]
+        yield (
+            f"{len(self.rows) - self.failed} of {len(self.rows)} figures of {name} are within {TOLERANCE} of the "
+            "published ones."
+        )
+        if own != SIZE:
+            yield (
+                f"The published figures are those of bert-base-uncased ({SIZE[0]} blocks, {SIZE[1]} wide). {name} has "
+                f"{own[0]} blocks, {own[1]} wide: it is another encoder, so FAIL says nothing about the pipeline here."
+            )
+        yield (
+            f"Spearman of the cosine x 100; {' and '.join(self.text_forms)} text, where the sources read STS12-16 as "
+            "SentEval tokenized it; whitening fitted on all splits of its task, without labels (transductive)."
+        )
 
     def missed(self) -> str:
         """How many figures are not reproduced, if there are any."""
@@ -198,14 +184,13 @@ def verify_model(
 ) -> Verification:
     """See ``bertflow.verify_paper``."""
     checks = CHECKS if max_length is None else [replace(check, max_length=max_length) for check in CHECKS]
-    require_tasks(tasks_of(checks), data_dir)
+    StsSource(tasks_of(checks), data_dir)
     # "mean" reads the last layer, so that all blocks are loaded; the papers' encoders had no prompt.
-    require_openable(model, pooling="mean", device=device, max_length=max_length)
-    require_transformer(model)
+    load_transformer(model, pooling="mean", device=device, max_length=max_length)
     sets = {task: load_sts(task, data_dir) for task in tasks_of(checks)}
 
     def opened(length: int) -> TransformerEncoder:
-        return open_transformer(model, pooling="mean", max_length=length, device=device, dtype="float32", prompt="")
+        return load_transformer(model, pooling="mean", max_length=length, device=device, dtype="float32", prompt="")
 
     return verify(opened, sets, checks, progress)
 
@@ -237,7 +222,8 @@ def verify(
     for length in shorter:
         cut = np.flatnonzero(encoder.tokenized(sentences).lengths > length)
         embedded[length] = {pooling: x.copy() for pooling, x in embedded[longest].items()}
-        anew = open_encoder(length).encode_poolings([sentences[row] for row in cut], poolings) if len(cut) else {}
+        with unsaid():  # all of these are cut, as they were for the figures
+            anew = open_encoder(length).encode_poolings([sentences[row] for row in cut], poolings) if len(cut) else {}
         for pooling, x in anew.items():
             embedded[length][pooling][cut] = x
     rows = [_verified(check, embedded[check.max_length][check.pooling], sets, row_of) for check in checks]
@@ -245,20 +231,14 @@ def verify(
     return Verification(tuple(rows), recipe_of(encoder, "max_length"), encoder.dim, tuple(forms))
 
 
-def _verified(check: Check, x: NDArray[np.float32], sets: Mapping[str, Pairs], row_of: Mapping[str, int]) -> Verified:
+def _verified(check: Check, x: NDArray[np.float32], sets: Mapping[str, Pairs], row_of: Mapping[str, int]) -> Check:
     pairs = sets[check.task]
     if check.whitened:
         fitted = np.concatenate([rows for split in FITTED_ON[check.task] for rows in sets[split].rows(row_of)])
         x = Whitening().fit(x[fitted]).transform(x)
     first, second = pairs.rows(row_of)
+    require_subsets(pairs, check.aggregation)
     task = ScoredTask(pairs, "cosine", SIMILARITIES["cosine"].paired(x[first], x[second])[None])
-    wanted = (check.aggregation, "cosine_spearman", "")
-    figure = next(
-        (one for one in task_figures(task, 0, 0) if (one.aggregation, one.metric, one.subset) == wanted), None
-    )
-    if figure is None:
-        raise DataError(
-            f"The figure of {check.task} is {check.aggregation}, over its sub-sets, but {pairs.source} does not name "
-            "them. Give a folder with the authors' packages."
-        )
-    return Verified(**vars(check), n=figure.n, value=100 * float(figure.values[0]))
+    wanted = Place(check.task, check.aggregation, "cosine_spearman")
+    figure = next(one for one in task_figures(task, 0, 0) if one.place == wanted)
+    return replace(check, n=figure.n, value=100 * float(figure.values[0]))

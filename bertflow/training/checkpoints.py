@@ -1,7 +1,11 @@
-"""What watches a training: checkpoints to resume from, states known to be good, SLURM's notice that the job ends.
+"""What watches a training: checkpoints to resume from, states known to be good, signals.
 
     checkpoints/last.ckpt         at the end of each epoch, and every so many steps
     checkpoints/hpc_ckpt_3.ckpt   what Lightning writes when SLURM is about to end the job, the third time
+
+    SIGINT      Ctrl-C: the training stops after this step, and a second one stops it at once
+    SIGTERM     the training stops after this step; it is Lightning's
+    SIGUSR1     SLURM's notice: after this step a checkpoint is written and the job runs again
 
 Checkpoints are Lightning's own, written whole or not at all and read without pickle. Lightning keeps the state of a
 callback under the name of its class.
@@ -9,10 +13,13 @@ callback under the name of its class.
 
 import math
 import pickle
-import time
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from threading import current_thread, main_thread
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -21,9 +28,6 @@ from torch import Tensor
 
 from bertflow.errors import DataError, reason_of
 from bertflow.files import atomic_file
-
-if TYPE_CHECKING:
-    from bertflow.training.module import BertFlow
 
 CHECKPOINT_STEPS = 1000
 """Most steps that a run of ``train`` loses when it is killed in the middle of a long epoch."""
@@ -79,6 +83,15 @@ class EMAWeightAveraging(pl.callbacks.EMAWeightAveraging):
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Put it in place; a second time changes nothing."""
         self.on_train_end(trainer, pl_module)
+
+
+class Clock(pl.callbacks.Timer):
+    """Lightning's, beside that of ``max_time``, which has the same class."""
+
+    @property
+    def seconds(self) -> float:
+        """Duration of the training so far, the part before a resumption included."""
+        return self.time_elapsed("train")
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
@@ -138,60 +151,47 @@ class KeepGoodStates(pl.Callback):
         self.start: State | None = None
         self.checked: State | None = None
         self.best: State | None = None
-        self.seconds_before = 0.0
-        self._begin: float | None = None
         self._loss: Tensor | None = None
 
-    @property
-    def seconds(self) -> float:
-        """Duration of the training so far, the part before a resumption included."""
-        return self.seconds_before + (0.0 if self._begin is None else time.perf_counter() - self._begin)
-
-    def setup(self, trainer: pl.Trainer, pl_module: "BertFlow", stage: str) -> None:  # type: ignore[override]
+    def setup(self, trainer: pl.Trainer, pl_module: Any, stage: str) -> None:
         """Keep the flow as it was built; this runs before it is initialized from data."""
         if stage == "fit" and self.start is None:
             self.start = self.checked = State("start", copied(pl_module))
-        self._begin = time.perf_counter()
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: "BertFlow") -> None:  # type: ignore[override]
+    def on_train_start(self, trainer: pl.Trainer, pl_module: Any) -> None:
         """What was read from a checkpoint was good when it was written."""
         if trainer.global_step:
             self.checked = State(f"step {trainer.global_step}", copied(pl_module))
 
-    def on_before_backward(self, trainer: pl.Trainer, pl_module: "BertFlow", loss: Tensor) -> None:  # type: ignore[override]
+    def on_before_backward(self, trainer: pl.Trainer, pl_module: Any, loss: Tensor) -> None:
         """Check the loss when it is due; reading it waits for the device."""
         self._loss = loss.detach()
         if is_due(trainer):
             self.require_finite(trainer, pl_module, self._loss)
             self.checked = State(f"step {trainer.global_step}", copied(pl_module))
 
-    def on_validation_batch_end(  # type: ignore[override]
-        self, trainer: pl.Trainer, pl_module: "BertFlow", outputs: Tensor, *which: Any
-    ) -> None:
+    def on_validation_batch_end(self, trainer: pl.Trainer, pl_module: Any, outputs: Any, *which: Any) -> None:
         """Keep the weights if they are the best so far; where averaged weights are in place, those are kept."""
         self.require_finite(trainer, pl_module, outputs)
         bits = float(outputs)
         if self.best is None or bits < (math.inf if self.best.bits is None else self.best.bits):
             self.best = State(f"step {trainer.global_step}", copied(pl_module), bits)
 
-    def on_save_checkpoint(  # type: ignore[override]
-        self, trainer: pl.Trainer, pl_module: "BertFlow", checkpoint: dict[str, Any]
-    ) -> None:
+    def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         """No checkpoint is written of weights that diverged."""
         if self._loss is not None:
             self.require_finite(trainer, pl_module, self._loss)
 
     def state_dict(self) -> dict[str, Any]:
-        """For a checkpoint: the best state so far, and the time."""
-        return {"seconds": self.seconds, **({} if self.best is None else {"best": vars(self.best)})}
+        """For a checkpoint: the best state so far."""
+        return {} if self.best is None else {"best": vars(self.best)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a checkpoint."""
-        self.seconds_before = state_dict["seconds"]
         if "best" in state_dict:
             self.best = State(**state_dict["best"])
 
-    def require_finite(self, trainer: pl.Trainer, pl_module: "BertFlow", loss: Tensor) -> None:
+    def require_finite(self, trainer: pl.Trainer, pl_module: Any, loss: Tensor) -> None:
         """Stop the fit if the loss is not finite."""
         recipe, kept = pl_module.recipe, self.checked.name if self.checked else "start"
         advice = (
@@ -219,6 +219,69 @@ def is_due(trainer: pl.Trainer) -> bool:
     return every > 0 and (trainer.global_step + 1) % every == 0
 
 
-def copied(module: "BertFlow") -> dict[str, Tensor]:
+def copied(module: Any) -> dict[str, Tensor]:
     """A copy of the flow's weights and buffers."""
     return {name: tensor.detach().clone() for name, tensor in module.flow.state_dict().items()}
+
+
+NOTICE: Any = getattr(signal, "SIGUSR1", None)  # Windows has none
+AGREE_STEPS = 20
+"""Steps between two checks of several ranks whether a notice came."""
+
+
+class RequeueBetweenSteps(pl.Callback):
+    """Delays Lightning's handler of SLURM's notice to the end of a step; does nothing where Lightning has set none.
+
+    The handler writes a checkpoint and asks SLURM to run the job again (``scontrol requeue``). It would run wherever
+    the signal finds the process, also while another rank waits for our gradients: the two would wait for ever.
+    """
+
+    def __init__(self) -> None:
+        self._noted = False
+        self._lightnings: Any = None
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Take the place of Lightning's handler; Lightning restores the old ones in the end."""
+        handler = NOTICE and signal.getsignal(NOTICE)
+        if callable(handler):
+            self._lightnings = handler
+            signal.signal(NOTICE, lambda *_: setattr(self, "_noted", True))
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Check whether a notice came; with several ranks only now and then, since they have to agree."""
+        if not (trainer.is_last_batch or (trainer.world_size > 1 and trainer.global_step % AGREE_STEPS)):
+            self.on_train_epoch_end(trainer)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Check once more, now that the epoch was validated."""
+        if self._lightnings is not None and trainer.strategy.reduce_boolean_decision(self._noted, all=False):
+            self._noted = False
+            self._lightnings(NOTICE, None)
+
+
+@contextmanager
+def between_steps(trainer: pl.Trainer) -> Iterator[None]:
+    """Heed Ctrl-C when a step is done, as Lightning does SIGTERM; a second one is heeded at once.
+
+    Python's KeyboardInterrupt comes anywhere: between two weights that are updated, or in TensorBoard's queue, whose
+    lock is then never released. So SIGTERM, which the command line heeds in that way, is left to Lightning alone. Where
+    a signal is ignored or handled by others it stays so; several ranks are ended by Lightning, and a thread gets none.
+    """
+
+    def stop(*_: object) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        lightnings = signal.getsignal(signal.SIGTERM)
+        (lightnings if callable(lightnings) else signal.default_int_handler)(signal.SIGTERM, None)
+
+    handlers: dict[signal.Signals, Any] = {signal.SIGTERM: signal.SIG_DFL}
+    if trainer.world_size == 1:
+        handlers[signal.SIGINT] = stop
+    main = current_thread() is main_thread()
+    ours = [number for number in handlers if main and signal.getsignal(number) is signal.default_int_handler]
+    for number in ours:
+        signal.signal(number, handlers[number])
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.default_int_handler)

@@ -12,6 +12,7 @@ ranks take the same decisions.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytorch_lightning as pl
@@ -29,10 +30,9 @@ from bertflow.flow.glow import FlowMap
 from bertflow.flow.transforms import LULinear
 from bertflow.moments import require_finite
 from bertflow.registry import lookup
-from bertflow.training.checkpoints import KeepGoodStates, StopAfter, is_due
-from bertflow.training.optimizer import OPTIMIZERS
+from bertflow.training.batches import Batch, InOrder, ShuffledBatches
+from bertflow.training.checkpoints import Clock, KeepGoodStates, StopAfter, is_due
 from bertflow.training.recipe import Recipe
-from bertflow.training.rows import Batch, InOrder, ShuffledBatches
 
 LN2 = math.log(2)
 INITIAL_ROWS = 4096
@@ -62,7 +62,7 @@ class BertFlow(pl.LightningModule):
         super().__init__()
         self.flow = flow
         self.recipe = recipe
-        self.states = KeepGoodStates()
+        self.states, self.clock = KeepGoodStates(), Clock()
         self._borrowed = Borrowed(encoder)
 
     def forward(self, batch: Tensor | Sequence[str]) -> Tensor:
@@ -143,7 +143,7 @@ class BertFlow(pl.LightningModule):
 
     def configure_callbacks(self) -> list[pl.Callback]:
         """What watches every fit of this module, whichever Trainer runs it."""
-        return [self.states]
+        return [self.states, self.clock]
 
 
 def planned_steps(trainer: pl.Trainer) -> float:
@@ -211,6 +211,35 @@ class TrainingData(pl.LightningDataModule):
         return InOrder(self.held_out, self.judged_at_once or n) if n else []
 
 
+class ReleasedAdamW(torch.optim.AdamW):
+    """The optimizer of the released BERT-flow: BERT's AdamW, whose moments are not corrected for their start at zero.
+
+        m = b1 m + (1 - b1) g        v = b2 v + (1 - b2) g^2        p = p - lr (m / (sqrt(v) + eps) + weight_decay p)
+
+    In the first steps m/sqrt(v) is near (1 - b1)/sqrt(1 - b2) = 3.2, where Adam has 1; the paper's fits are a few
+    hundred steps at a constant rate, so this matters until their end. The correction of step t is 1 - b^t, so this is
+    PyTorch's AdamW, told that it has taken infinitely many steps. The decay applies to every parameter and follows the
+    learning rate. A parameter without gradient is left alone, not decayed.
+
+    Source: bohanli/BERT-flow optimization_bert_flow.py@7fa8f6d, AdamWeightDecayOptimizer. Its exclusions from the decay
+    ("LayerNorm|layer_norm|bias") match no variable of a flow, so ActNorms decay as well.
+    """
+
+    def __init__(self, params: Any, lr: float = 1e-3, eps: float = 1e-6, **options: Any) -> None:
+        super().__init__(params, lr=lr, eps=eps, fused=True, **options)
+        for parameter in (each for group in self.param_groups for each in group["params"]):
+            self.state[parameter] = {
+                "step": torch.tensor(math.inf, device=parameter.device),
+                "exp_avg": torch.zeros_like(parameter),
+                "exp_avg_sq": torch.zeros_like(parameter),
+            }
+
+
+OPTIMIZERS: Mapping[str, Callable[..., Optimizer]] = {
+    "adam": partial(torch.optim.AdamW, fused=True),  # with weight decay 0 this is Adam
+    "released-adamw": ReleasedAdamW,
+}
+"""Optimizers by name; each takes (groups, lr, weight_decay)."""
 DECAYS: Mapping[str, Callable[[float], float]] = {
     "constant": lambda share: 1.0,
     "cosine": lambda share: (1 + math.cos(math.pi * share)) / 2,

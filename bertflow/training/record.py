@@ -5,6 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+EVEN = 5e-4
+"""Bits per dimension below which two densities are as good as each other."""
+
 
 @dataclass(frozen=True)
 class Gaussianity:
@@ -12,13 +15,14 @@ class Gaussianity:
 
     Attributes:
         n: Number of rows.
-        norm_ks: Largest gap between the distribution of |z|^2 and chi-square, in [0, 1] (Kolmogorov-Smirnov).
-        mean: Root mean square of the means of the dimensions.
-        variance: Root mean square of their variances less 1.
-        skewness: Root mean square of their skewnesses.
-        kurtosis: Root mean square of their excess kurtoses.
-        covariance: Root mean square of the covariances of different dimensions.
-        sampling: Expected ``mean`` and ``covariance`` for n rows of N(0, I): 1 / sqrt(n).
+        norm_ks: Largest gap between the distribution of the squared lengths and chi-square (Kolmogorov-Smirnov). At 0
+            they agree.
+        mean: Root mean square of the means of the coordinates. A Gaussian has 0.
+        variance: Root mean square of the variances less 1. At 0 all coordinates have the right width.
+        skewness: Root mean square skewness of the coordinates. At 0 they are symmetric, as a Gaussian is.
+        kurtosis: Root mean square excess kurtosis of the coordinates. Above 0 some values lie far out.
+        covariance: Root mean square covariance of two coordinates. At 0 none goes with another.
+        sampling: What means and covariances are for so many rows of a Gaussian. Less cannot be told from 0.
     """
 
     n: int
@@ -107,11 +111,15 @@ class FitRecord:
         """One line."""
         if self.left_alone:
             return self.left_alone
-        name, _, flow, normal = self._judged()[0 if self.held_out_bits is None else 1]
-        return (
-            f"{name}: {flow} bits per dimension, full-covariance Gaussian {normal}; {self.steps:,} steps in "
-            f"{self.seconds:.0f} s, kept: {self.kept}"
-        )
+        own = self.held_out_bits is None
+        bits, gaussian = self.train_bits if own else self.held_out_bits, self.held_out_bits_gaussian
+        gaussian = self.train_bits_gaussian if own else gaussian
+        name = "training" if own else "held-out"
+        if bits is None or gaussian is None:
+            return f"The flow needs {bits:.4f} bits per dimension on {name} text."
+        word = "as well as" if abs(bits - gaussian) < EVEN else "better than" if bits < gaussian else "worse than"
+        numbers = f"{bits:.4f} bits per dimension, whitening {gaussian:.4f} (lower is better)"
+        return f"The flow fits {name} text {word} whitening: {numbers}."
 
     def to_markdown(self) -> str:
         """A short report."""

@@ -1,11 +1,13 @@
 """Lightning's Trainer: its options, its loggers, its progress bar, and what it says.
 
-The user's options come first, then the recipe's, then ours. The bar counts the steps of the whole run, also across
-restarts.
+The user's options come first, then the recipe's, then ours. ``metrics.csv`` is what a run logged, step by step, as one
+file across restarts.
 """
 
 import atexit
+import csv
 import inspect
+import io
 import logging
 import math
 import os
@@ -18,18 +20,22 @@ from typing import Any
 import pytorch_lightning as pl
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.callbacks import Callback, ModelCheckpoint, ProgressBar
-from pytorch_lightning.loggers import Logger, TensorBoardLogger
+from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
 from pytorch_lightning.plugins.io import CheckpointIO
 from torch import distributed as dist
-from tqdm.auto import tqdm
 
-from bertflow.errors import UsageError
-from bertflow.progress import Advance, Lines, at_level, watched, working
-from bertflow.training.checkpoints import CHECKPOINT_STEPS, StopAfter, WholeCheckpoints
-from bertflow.training.metrics import csv_logger
+from bertflow.errors import DataError, UsageError, reason_of
+from bertflow.progress import Advance, at_level, bar, working
+from bertflow.training.checkpoints import (
+    CHECKPOINT_STEPS,
+    RequeueBetweenSteps,
+    StopAfter,
+    WholeCheckpoints,
+    between_steps,
+)
 from bertflow.training.module import planned_steps
-from bertflow.training.signals import RequeueBetweenSteps, between_steps
 
+METRICS = "metrics.csv"
 LIMITS = ("max_epochs", "max_steps", "max_time")
 """Options of a Trainer that end a training."""
 INTERACTIVE = ("bash", "interactive")
@@ -98,7 +104,7 @@ def quiet_trainer(
 
 
 def repeatable_options(recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the options of a Trainer that a run recorded, those that a quiet one needs to come to the same result.
+    """Options of a Trainer that a run recorded, as far as a quiet one needs them to come to the same result.
 
     Raises:
         UsageError: For a callback or a plugin, of which only the name is recorded.
@@ -165,7 +171,8 @@ def build_trainer(
         if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
             plugins.append(WholeCheckpoints())
     if given.get("enable_progress_bar") is not False and not any(isinstance(each, ProgressBar) for each in callbacks):
-        callbacks.append(WholeRunBar())
+        callbacks.append(StepCount())
+        options["enable_progress_bar"] = False
     options |= {"logger": _loggers(given.get("logger"), output, step), "plugins": plugins}
     # Lightning's checkpoints for SLURM go to its root.
     return _trainer({"enable_model_summary": False, "default_root_dir": checkpoints, **launched(), **options})
@@ -221,7 +228,8 @@ def _loggers(given: Any, output: Path, step: int) -> list[Logger]:
         # What was logged after the checkpoint is logged again.
         purge = step or None
         given = TensorBoardLogger(output, name="", version="tensorboard", default_hp_metric=False, purge_step=purge)
-    return [csv_logger(output), *_listed(given)]
+    # Row by row: what is kept in memory is lost when the run is killed.
+    return [CSVLogger(output, name="", version="", flush_logs_every_n_steps=1), *_listed(given)]
 
 
 def _listed(given: Any) -> list[Any]:
@@ -229,66 +237,53 @@ def _listed(given: Any) -> list[Any]:
 
 
 class StepCount(Callback):
-    """Tells somebody how many more steps are done."""
+    """Counts the steps of the whole run, also across restarts; Lightning's bars start every epoch.
 
-    def __init__(self, advance: Advance) -> None:
-        self._advance, self._done = advance, 0
-
-    def on_train_batch_end(self, trainer: pl.Trainer, *which: Any) -> None:
-        """Count the steps taken."""
-        self._advance(trainer.global_step - self._done)
-        self._done = trainer.global_step
-
-
-class WholeRunBar(ProgressBar):
-    """Steps done of all steps of the run, the time left, and the held-out bits; Lightning's bars start every epoch.
-
-    A bar in a terminal and in a notebook; elsewhere a line now and then, where a bar would be a line a step.
+    Args:
+        advance: Is told how many more steps are done; a bar by default, or lines where nobody watches.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._shown, self._speaks = watched(), True
-        self._bar = tqdm(disable=True)
-        self._lines: Lines | None = None
-        self._stretch = ExitStack()
-
-    def enable(self) -> None:
-        """Show it."""
-        self._shown = True
-
-    def disable(self) -> None:
-        """Hide it, as on all ranks but one."""
-        self._shown = self._speaks = False
+    def __init__(self, advance: Advance | None = None) -> None:
+        self._advance, self._done, self._shown = advance, 0, ExitStack()
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Begin; without a limit on the steps the end is not known."""
-        steps, shown = planned_steps(trainer), {"disable": not self._shown, "dynamic_ncols": True}
-        total = None if math.isinf(steps) else int(steps)
-        self._bar = tqdm(total=total, initial=trainer.global_step, desc="training", unit=" steps", **shown)
-        if self._shown:
-            self._stretch.enter_context(working(""))
-        elif self._speaks and total:
-            self._lines = Lines(total, "training", "steps", done=trainer.global_step)
+        """Begin; without a limit on the steps there is no bar, as the end is not known."""
+        self._done, steps = trainer.global_step, planned_steps(trainer)
+        if self._advance is None and not math.isinf(steps):
+            self._advance = self._shown.enter_context(bar(int(steps), "training", unit="steps", done=self._done))
 
     def on_train_batch_end(self, trainer: pl.Trainer, *which: Any) -> None:
         """Count the steps taken."""
-        self._bar.update(trainer.global_step - self._bar.n)
-        if self._lines is not None:
-            self._lines.advance(trainer.global_step - self._lines.done)
+        if self._advance is not None:
+            self._advance(trainer.global_step - self._done)
+        self._done = trainer.global_step
 
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Show the held-out bits."""
-        bits = trainer.callback_metrics.get("val/bits_per_dim")
-        if bits is not None:
-            self._bar.set_postfix_str(f"held out {float(bits):.4f} bits per dimension")
+    def on_fit_end(self, *which: Any) -> None:
+        """Close the bar."""
+        self._shown.close()
 
-    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Close the bar after a training that came to its end."""
-        self._bar.close()
-        self._stretch.close()
+    on_exception = on_fit_end  # type: ignore[assignment]
 
-    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        """Close the bar after one that did not."""
-        self._bar.close()
-        self._stretch.close()
+
+def log_again(logger: CSVLogger, source: Path, steps: int) -> None:
+    """Log the rows of ``source``, another such file, that the first ``steps`` logged: the logger begins its file anew.
+
+    A last line that was cut off in the middle is left out.
+
+    Raises:
+        DataError: If ``source`` is damaged.
+    """
+    try:
+        text = source.read_text("utf-8")
+        kept = [(int(row["step"]), row) for row in csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1]))]
+        if any(None in row for _, row in kept):
+            raise ValueError("a row is longer than the header")
+    except (KeyError, TypeError, ValueError, csv.Error) as error:
+        raise DataError(
+            f"{source} should hold the rows that the run has logged, but is damaged: {reason_of(error)}. "
+            "Delete it to go on without them."
+        ) from None
+    for step, row in kept:
+        if step < steps:
+            logger.experiment.log_metrics({name: cell for name, cell in row.items() if cell}, step)
+    logger.experiment.save()

@@ -29,15 +29,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from bertflow.encoder.folders import open_model
-from bertflow.encoder.length import longest_input, without_weights
-from bertflow.encoder.model import BlockStack
+from bertflow.encoder.architecture import longest_input
+from bertflow.encoder.locating import open_model
+from bertflow.encoder.model import BlockStack, word_embeddings
 from bertflow.encoder.pooling import Pooling, TokenViews, pool
 from bertflow.encoder.words import of_words
 from bertflow.errors import DataError, UsageError, reason_of
+from bertflow.similarity import SIMILARITIES
+from bertflow.tables import shortened
 from bertflow.words.study import Mention
-from bertflow.words.tokens import Tokens, find_word, read_tokens, spelled_alike, stack_tokens
-from bertflow.words.vocabulary import whole_words
+from bertflow.words.tokens import (
+    Tokens,
+    find_word,
+    normalize,
+    read_tokens,
+    spelled_alike,
+    stack_tokens,
+    whole_words,
+)
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     "word": ("embeddings.word_embeddings", "embeddings.tok_embeddings", "wte"),
@@ -46,11 +55,11 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "norm": ("embeddings.LayerNorm", "embeddings.norm"),
     "projection": ("embeddings_project", "encoder.embedding_hidden_mapping_in"),
 }
-"""Where transformers keeps each step of the input embedding; the first name that a model has."""
+"""Step of the input embedding -> its names in transformers; the first that a model has counts."""
 TERMS = ("word", "position", "segment")
 """The steps that are added up; the others act on the sum, in the order of ``NAMES``."""
 TOLERANCE = 1e-5
-"""Of the check against the model's layer 0, relative to the largest number there; the model is float32."""
+"""Tolerance of the check against the model's layer 0, a share of the largest number there; the model is float32."""
 
 
 class InputSum:
@@ -160,11 +169,6 @@ class WordEncoder:
         self.blocks = int(self._folder.config.num_hidden_layers)
 
     @functools.cached_property
-    def shape(self) -> PreTrainedModel:
-        """The model without weights: what it can read is known before they are loaded."""
-        return without_weights(self._folder)
-
-    @functools.cached_property
     def stack(self) -> BlockStack:
         """All blocks of the model; loaded when they are needed."""
         return BlockStack.load(self._folder, [Pooling((self.blocks,))])
@@ -186,7 +190,7 @@ class WordEncoder:
             UsageError: If the model does not know that segment.
             DataError: If the text is longer than the model can read, or has no tokens.
         """
-        known = InputSum(self.shape).segments
+        known = InputSum(self._folder.shape).segments
         if segment is not None and not 0 <= segment < known:
             has = f"it knows segments 0 to {known - 1}" if known else "it has no segments"
             family = self._folder.config.model_type
@@ -194,10 +198,10 @@ class WordEncoder:
         # Tokenizers count the texts of a pair also for models that are not told.
         own = 0 if known < 2 else None
         tokens = read_tokens(self.tokenizer, text, second, own if segment is None else segment)
-        longest = longest_input(self.shape)
+        longest = longest_input(self._folder.shape)
         if len(tokens) > longest:
-            shown = text if len(text) <= 60 else f"{text[:57]}..."
-            raise DataError(f"The text {shown!r} has {len(tokens)} tokens, and this model reads {longest}. Shorten it.")
+            what = f"The text {shortened(text, 60)!r} has {len(tokens)} tokens, and this model reads {longest}."
+            raise DataError(f"{what} Shorten it.")
         return tokens
 
     @torch.no_grad()
@@ -251,8 +255,16 @@ class WordEncoder:
             DataError: If a word has no pieces.
         """
         row = Pooling((0,), tokens=self._parse(pooling).tokens)
-        matrix = self.stack.word_embeddings
+        matrix = word_embeddings(self.stack.model)
         return np.array([_pool_pieces([matrix[spelled_alike(self.tokenizer, word)]], row) for word in words])
+
+    def nearest(self, vector: NDArray[np.float32], without: Sequence[str], k: int = 10) -> dict[str, float]:
+        """The words of the vocabulary whose static vectors are the most like a vector (dim,), and their cosines."""
+        words, known = whole_words(self.tokenizer), {normalize(self.tokenizer, word) for word in without}
+        matrix = word_embeddings(self.stack.model)[list(words.values())].numpy()
+        cosines = SIMILARITIES["cosine"].matrix(vector[None], matrix)[0]
+        ranked = sorted(zip(cosines.tolist(), words, strict=True), reverse=True)
+        return dict([(word, round(cosine, 4)) for cosine, word in ranked if word not in known][:k])
 
     def describe(self) -> dict[str, Any]:
         """All that decides the numbers, ready for JSON."""
@@ -283,5 +295,5 @@ def read_static_words(model: str | Path, revision: str | None = None) -> tuple[t
     """
     folder = open_model(model, revision)
     words = whole_words(folder.tokenizer)
-    matrix = BlockStack.load(folder, [Pooling((0,))]).word_embeddings
+    matrix = word_embeddings(BlockStack.load(folder, [Pooling((0,))]).model)
     return tuple(words), matrix[list(words.values())].numpy()

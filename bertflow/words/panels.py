@@ -2,18 +2,17 @@
 
 Of every two words the cosine and the distance, in a panel for the static vectors and one for each context. Of every
 analogy a : b = c : d two numbers: as vectors, the cosine of a - b and c - d; as scalars, the ratio of their lengths,
-which is 1 where the two distances are equal. An analogy is a parallelogram, so its other two sides, a - c and b - d,
-are compared as well. Heatmaps show the panels side by side, and the pairs layer by layer.
+which is 1 where the two distances are equal. An analogy is a parallelogram, so a - c and b - d are compared as well.
 """
 
 import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import methodcaller
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +21,9 @@ from bertflow.files import write_text
 from bertflow.progress import working
 from bertflow.results import AbstractResult, ready_for_json
 from bertflow.similarity import SIMILARITIES
-from bertflow.tables import MISSING, Section, Table
+from bertflow.tables import Section, Table, cell
 from bertflow.words.encoder import WordEncoder
 from bertflow.words.study import STATIC, Labels, Study
-
-if TYPE_CHECKING:
-    from bertflow.plots import Figure
 
 MEASURES: Mapping[str, str] = {"cosine": "Cosine", "euclidean": "Euclidean distance"}
 """What is measured of every two words; a section and a row of pictures each."""
@@ -48,8 +44,7 @@ class Offset:
 
     Attributes:
         of: The two in words: "a - b" and "c - d".
-        cosine: Cosine of the two; 1 is one direction. None if one of them has length zero.
-        lengths: Their lengths.
+        cosine: Cosine of the two; 1 is one direction. None if one of their ``lengths`` is zero.
         ratio: The shorter over the longer: 1 if the lengths are equal, None if both are zero.
     """
 
@@ -100,6 +95,8 @@ class StudyResult(AbstractResult):
         mentions: Where each mention was found: ``context``, ``label``, ``pieces``, ``tokens`` (the places of the
             pieces), ``segment`` and ``sentence``.
         panels: By pooling, then by ``STATIC`` and context.
+        nearest: For each of the study's ``offsets`` a, b, c, d, the words of the vocabulary whose static vectors are
+            the most like a - b + d, and their cosines.
         written: What was written where, in one line; empty if nothing was.
     """
 
@@ -110,6 +107,7 @@ class StudyResult(AbstractResult):
     encoder: Mapping[str, Any]
     mentions: Sequence[Mapping[str, Any]]
     panels: Mapping[str, Mapping[str, Panel]]
+    nearest: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     written: str = ""
 
     @property
@@ -118,11 +116,7 @@ class StudyResult(AbstractResult):
         return next(iter(self.panels.values()))[STATIC]
 
     def nearer(self, pair: Labels, context: str, other: Labels, elsewhere: str) -> dict[str, str]:
-        """Whether a pair in a context is nearer by cosine than another one elsewhere.
-
-        Returns:
-            "above", "level" or "below", by pooling.
-        """
+        """Whether a pair in a context is nearer by cosine than another one elsewhere: "above", "level" or "below"."""
         return {
             pooling: placed(panels[context].of("cosine", pair), panels[elsewhere].of("cosine", other))
             for pooling, panels in self.panels.items()
@@ -157,6 +151,9 @@ class StudyResult(AbstractResult):
             yield self._section(
                 title, {name: methodcaller("offset", at, number) for number, name in enumerate(OFFSETS)}
             )
+        for sum_, found in self.nearest.items():
+            listed = ", ".join(f"{word} {cosine:.3f}" for word, cosine in found.items())
+            yield f"{sum_}: the nearest static vectors are {listed}."
         yield from self.verdicts()
         if self.written:
             yield self.written
@@ -164,9 +161,9 @@ class StudyResult(AbstractResult):
     def _section(self, title: str, cells: Mapping[str, Callable[[Panel], float | None]]) -> Section:
         """A line for each cell and context; a column for the static vectors and for each pooling."""
         lines = []
-        for (name, cell), context in itertools.product(cells.items(), self.study.contexts):
-            values = map(cell, [self.static, *(panels[context] for panels in self.panels.values())])
-            lines.append((name, context, *(MISSING if value is None else f"{value:.3f}" for value in values)))
+        for (name, value), context in itertools.product(cells.items(), self.study.contexts):
+            values = map(value, [self.static, *(panels[context] for panels in self.panels.values())])
+            lines.append((name, context, *map(cell, values)))
         return Section(title, Table(("", "context", STATIC, *self.panels), tuple(lines)))
 
     def verdicts(self) -> Iterator[str]:
@@ -215,13 +212,8 @@ class StudyResult(AbstractResult):
         return folder
 
 
-def similarity_heatmaps(panels: Mapping[str, Panel], title: str) -> "Figure":
-    """A row for each measure, a column for each panel.
-
-    Args:
-        panels: By their titles: static first, then the contexts.
-        title: Title of the figure.
-    """
+def similarity_heatmaps(panels: Mapping[str, Panel], title: str) -> Any:
+    """A row for each measure, a column for each panel: static first, then the contexts."""
     from bertflow.plots import heatmaps
 
     labels = panels[STATIC].labels
@@ -232,13 +224,8 @@ def similarity_heatmaps(panels: Mapping[str, Panel], title: str) -> "Figure":
     return heatmaps(scales, labels, labels, title, decimals=2, across=len(panels))
 
 
-def layer_heatmaps(result: StudyResult, measure: str) -> "Figure":
-    """A panel for each context: the pairs that are followed, through the poolings; static cosines first, on one scale.
-
-    Args:
-        result: The study.
-        measure: A row of ``MEASURES``.
-    """
+def layer_heatmaps(result: StudyResult, measure: str) -> Any:
+    """A panel for each context: the pairs that are followed, through the poolings; static cosines on the same scale."""
     from bertflow.plots import heatmaps
 
     pairs = result.study.followed()
@@ -276,7 +263,12 @@ def run_study(encoder: WordEncoder, study: Study, poolings: Sequence[str] = ()) 
         for context in study.contexts
         for mention in study.of(context)
     ]
-    return StudyResult(study, encoder.describe(), mentions, panels)
+    nearest = {}
+    for names in study.offsets:
+        a, b, _, d = (words[study.labels.index(name)] for name in names)
+        x = encoder.static([a, b, d])
+        nearest[f"{a} - {b} + {d}"] = encoder.nearest(x[0] - x[1] + x[2], [a, b, d])
+    return StudyResult(study, encoder.describe(), mentions, panels, nearest)
 
 
 def placed(one: float, other: float) -> str:
@@ -287,13 +279,7 @@ def placed(one: float, other: float) -> str:
 
 
 def compare_offsets(x: NDArray[np.floating[Any]], labels: Labels, names: Labels) -> Offset:
-    """Compare a - b with c - d.
-
-    Args:
-        x: A vector a label; (n, dim).
-        labels: Labels of the rows.
-        names: (a, b, c, d).
-    """
+    """Compare a - b with c - d, by their ``names`` among the ``labels`` of the rows of x (n, dim)."""
     a, b, c, d = (np.asarray(x[labels.index(name)], np.float64) for name in names)
     first, second = a - b, c - d
     lengths = float(np.linalg.norm(first)), float(np.linalg.norm(second))

@@ -11,6 +11,7 @@ beside that of the static vectors. The studies that are shipped lie in ``studies
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -30,7 +31,7 @@ LISTS: Mapping[str, int] = {"pairs": 2, "closer": 3, "offsets": 4}
 """Fields of a study that hold lists of labels, and how many labels such a list has."""
 Labels = tuple[str, ...]
 NO_OTHER_KEYS: Mapping[str, str] = {"extra": "forbid"}
-"""For pydantic: a misspelled key of a study is refused."""
+"""Option of pydantic: a misspelled key of a study is refused."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ class Study:
 
     @property
     def labels(self) -> Labels:
-        """Of the rows and columns of every matrix."""
+        """Labels of the rows and columns of every matrix."""
         return tuple(next(iter(self.contexts.values())))
 
     def of(self, context: str) -> list[Mention]:
@@ -162,12 +163,19 @@ def load_study(name: str | Path, segment: int | None = None) -> Study:
     return replace(study, mentions=tuple(mentions), title=study.title or str(name))
 
 
+def _stands(mention: Mention) -> bool:
+    """Whether a word is in its sentence as it is spelled, whatever the case, as often as its occurrence says."""
+    found = re.findall(rf"(?<!\w){re.escape(mention.word)}(?!\w)", mention.sentence, re.IGNORECASE)
+    return len(found) >= mention.occurrence
+
+
 def word_study(words: Sequence[str], sentences: Sequence[str], segment: int | None = None) -> Study:
-    """Some words, all of them in each of some sentences.
+    """Some words in some sentences: all of them in each, or each where it is.
 
     Args:
         words: ``king``, or ``bank#2`` for the second of several.
-        sentences: Each is a context.
+        sentences: Each is a context, if it holds all of several words. Else all words are compared as they are in their
+            sentences, in one context; a word of several sentences is numbered, ``bank (2)``.
         segment: Of all tokens.
 
     Raises:
@@ -181,4 +189,16 @@ def word_study(words: Sequence[str], sentences: Sequence[str], segment: int | No
             numbered = re.fullmatch(r"(.+)#(\d+)", spelled)
             word, occurrence = numbered.groups() if numbered else (spelled, 1)
             mentions.append(Mention(word, sentence, int(occurrence), segment, f"context {number}", spelled))
+    standing = [one for one in mentions if _stands(one)]
+    if (
+        len(sentences) > 1
+        and {one.label for one in standing} == {*words}
+        and (len(words) == 1 or len(standing) < len(mentions))
+    ):
+        counts, places = Counter(one.label for one in standing), Counter[str]()
+        mentions = []
+        for one in standing:
+            places[one.label] += 1
+            label = f"{one.label} ({places[one.label]})" if counts[one.label] > 1 else one.label
+            mentions.append(replace(one, context="their sentences", label=label))
     return Study(tuple(mentions), f"{', '.join(words)} in {len(sentences)} sentences")

@@ -1,10 +1,16 @@
-"""Texts as tokens, as a model takes them in; and where a word stands among them."""
+"""Texts as tokens, as a model takes them in; where a word stands among them; and what a tokenizer keeps whole.
 
-from collections.abc import Iterable, Sequence
+Tokenizers mark either the pieces that go on with a word (WordPiece: ##ing) or those that begin one (byte-level BPE: Ġ,
+SentencePiece: a low line).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from tokenizers import Encoding
+from tokenizers.decoders import ByteLevel
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
@@ -15,6 +21,8 @@ from bertflow.words.study import Mention
 
 SPACE = "\u2581"
 """What SentencePiece writes for a space."""
+MARKS: Mapping[str, bool] = {"##": True, "Ġ": False, SPACE: False}
+"""How tokenizers mark pieces, and whether a marked piece goes on with a word; others begin one."""
 
 
 @dataclass(frozen=True)
@@ -134,3 +142,24 @@ def _cuts(tokens: Tokens, index: int) -> bool:
         return False
     text, place = tokens.texts[tokens.encoding.sequence_ids[index] or 0], tokens.encoding.offsets[index][0]
     return text[place - 1 : place].isalnum() and text[place : place + 1].isalnum()
+
+
+def whole_words(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
+    """Words of letters alone and their token ids: no pieces, numbers, signs or special tokens."""
+    ids = tokenizer.get_vocab()
+    mark = mark_of(ids)
+    read = ((*read_token(token, mark), ids[token]) for token in sorted(ids, key=ids.__getitem__))
+    return {bare: index for bare, goes_on, index in read if not goes_on and bare.isalpha()}
+
+
+def mark_of(tokens: Iterable[str]) -> str:
+    """The mark that most tokens bear; "##" by itself is a token like any other."""
+    counts = Counter(mark for token in tokens for mark in MARKS if token.startswith(mark) and token != mark)
+    return max(MARKS, key=counts.__getitem__) if counts else ""
+
+
+def read_token(token: str, mark: str) -> tuple[str, bool]:
+    """A token without its mark, and whether it goes on with a word; of byte-level BPE what its bytes spell."""
+    bare = token.removeprefix(mark) or token
+    goes_on = (bare != token) == MARKS.get(mark, True)
+    return (ByteLevel().decode([bare]) if mark == "Ġ" else bare), goes_on

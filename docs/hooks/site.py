@@ -4,7 +4,7 @@
     benchmarks/*.md                    -> benchmarks/*.md
     examples/*.ipynb                   -> examples/*.md                     code, outputs and pictures as they are kept
     bertflow/__init__.pyi, examples.md -> reference/python/NAME.md          a page for each public name, by mkdocstrings
-    bertflow.cli.COMMANDS              -> reference/commands/NAME.md        the options, as their parsers have them
+    bertflow.cli.commands.COMMANDS     -> reference/commands/NAME.md        the options, as their parsers have them
 
 Nothing of it is committed. PyTorch is not loaded.
 """
@@ -14,6 +14,7 @@ import json
 import os
 import posixpath
 import re
+import subprocess
 from argparse import SUPPRESS
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -50,6 +51,9 @@ ROOMS = {
     "words": "Geometry and words",
 }
 """What the names of a folder of the package, or of a file of its desk, are about."""
+PICTURE = re.compile(
+    r'<picture>\s*<source [^>]*srcset="([^"]+)">\s*<img src="([^"]+)"[^>]* alt="([^"]+)">\s*</picture>'
+)
 LINK = re.compile(r"(?<!`)(!?)\[([^\]\n]*)\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 BELOW_AN_EXAMPLE = re.compile(r'<p><span class="doc-section-title">|<div class="doc doc-children">')
@@ -118,6 +122,7 @@ def turned(text: str, page: str) -> str:
         at = posixpath.relpath(pages.get(file, file.removeprefix("docs/")), posixpath.dirname(page) or ".")
         return f"{image}[{shown}]({at}{'#' * bool(anchor)}{anchor})"
 
+    text = PICTURE.sub(r"![\3](\2#only-light)![\3](\1#only-dark)", text)
     ends = [0, *(end for fence in FENCE.finditer(text) for end in fence.span()), len(text)]
     parts = [text[begin:end] for begin, end in pairwise(ends)]
     return "".join(part if at % 2 else LINK.sub(turn, part) for at, part in enumerate(parts))
@@ -125,19 +130,20 @@ def turned(text: str, page: str) -> str:
 
 def commands() -> Iterator[tuple[str, str, Any]]:
     """Every command with its summary; the actions of one, as of search, each alone."""
-    from bertflow.cli import COMMANDS, load
+    from bertflow.cli.command import command
+    from bertflow.cli.commands import COMMANDS
 
-    for name, summary in COMMANDS.items():
-        command = load(name).__self__  # type: ignore[attr-defined]
-        if hasattr(command, "actions"):
-            yield from ((f"{name} {action}", one.summary, one) for action, one in command.actions.items())
+    for name, row in COMMANDS.items():
+        if row.actions:
+            actions = [command(f"{name} {action}") for action in row.actions]
+            yield from ((action.name, action.summary, action) for action in actions)
         else:
-            yield name, f"{summary[0].upper()}{summary[1:]}.", command
+            yield name, f"{row.does[0].upper()}{row.does[1:]}.", command(name)
 
 
 def command_page(name: str, command: Any) -> str:
     """How a command is called, what it does, its options, and examples."""
-    parser = command._parser(helping=True)
+    parser = command.parser(helping=True)
     lines = [f"# bertflow {name}", "", "```text", parser.usage, "```", "", _prose(parser.description or "")]
     groups: Mapping[str, list[Any]] = {
         "Arguments": [one for one in parser._positionals._group_actions if one.help != SUPPRESS],
@@ -150,8 +156,7 @@ def command_page(name: str, command: Any) -> str:
             lines += ["", f"## {title}", "", f"| {title[:-1].lower()} | what it does |", "| --- | --- |"]
             lines += [_row(one, title == "Options") for one in kept]
     if command.examples:
-        shown = "\n".join(line.removeprefix("  ") for line in command.examples.splitlines())
-        lines += ["", "## Examples", "", "```bash", shown, "```"]
+        lines += ["", "## Examples", "", "```bash", *command.examples, "```"]
     return "\n".join(lines) + "\n"
 
 
@@ -203,6 +208,17 @@ def generated() -> dict[str, str]:
     return pages
 
 
+def repository() -> str | None:
+    """The address of the repository that the site is made from, as its clone has it."""
+    asked = ["git", "-C", str(ROOT), "config", "--get", "remote.origin.url"]
+    try:
+        address = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    except FileNotFoundError:
+        return None
+    address = re.sub(r"^(?:ssh://)?git@([^:/]+)[:/]", r"https://\1/", address).removesuffix(".git")
+    return address if address.startswith("https://") else None
+
+
 def on_config(config: Any) -> Any:
     """Put what is generated into the navigation."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -217,7 +233,9 @@ def on_config(config: Any) -> Any:
                 *entry["Reference"],
             ]
         if "Results" in entry:
-            entry["Results"] += [{Path(page).stem: page} for page in titled("benchmarks/")]
+            entry["Results"].append({"Every figure": [{Path(page).stem: page} for page in titled("benchmarks/")]})
+    if address := repository():
+        config["repo_url"], config["repo_name"] = address, "/".join(address.split("/")[-2:])
     config["nav"].append({"More": ["security.md", "changelog.md"]})
     return config
 

@@ -75,7 +75,7 @@ def asked(folder, scores):
     pairs = Pairs("asked labels", tuple(lines(len(scores))), tuple(lines(2 * len(scores))[len(scores) :]), kind="texts")
     path = folder / "ask.csv"
     write_asked(path, pairs)
-    with path.open(newline="", encoding="utf-8") as file:
+    with path.open(newline="", encoding="utf-8-sig") as file:
         rows = list(csv.reader(file))
     for row, score in zip(rows[1:], scores, strict=True):
         row[2] = score
@@ -86,10 +86,15 @@ def asked(folder, scores):
 
 def test_the_table_says_the_scale_and_names_no_system(tmp_path):
     path, pairs = asked(tmp_path, [""] * 40)
-    header, *rows = list(csv.reader(path.read_text("utf-8").splitlines()))
+    header, *rows = list(csv.reader(path.read_text("utf-8-sig").splitlines()))
     assert tuple(header) == COLUMNS
     assert [tuple(row[:2]) for row in rows] == list(zip(pairs.first, pairs.second, strict=True))
     assert {tuple(row[2:]) for row in rows} == {("", SPELLED)}
+
+
+def test_excel_knows_the_encoding_of_the_table(tmp_path):
+    write_asked(tmp_path / "ask.csv", Pairs("asked labels", ("Köln",), ("Straße",), kind="texts"))
+    assert (tmp_path / "ask.csv").read_bytes().startswith("\ufeffsentence1".encode())
 
 
 def test_a_table_that_is_partly_filled_in_is_read(tmp_path):
@@ -101,6 +106,19 @@ def test_a_table_that_is_partly_filled_in_is_read(tmp_path):
     evidence = load_evidence(path, seed=0)
     assert (evidence.kind, evidence.asked, len(evidence.judging)) == (ASKED, 80, 40)
     assert evidence.choosing is evidence.judging
+
+
+def test_a_table_that_excel_in_europe_saved_is_read(tmp_path):
+    path, pairs = asked(tmp_path, ["3,5", "4,25", "1"] * 12)
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        rows = list(csv.reader(file))
+    rows[1][0] = "Straße: 5 €"
+    with path.open("w", newline="", encoding="cp1252") as file:
+        csv.writer(file, delimiter=";").writerows(rows)
+    found, of = read_asked(path)
+    assert of == 36
+    assert found.first == ("Straße: 5 €", *pairs.first[1:])
+    assert found.target.tolist() == [3.5, 4.25, 1.0] * 12
 
 
 @pytest.mark.parametrize(
@@ -134,7 +152,7 @@ def test_asked_labels_decide_in_the_next_run(tiny_bert, tmp_path):
     assert len(first.asked) == FEWEST_ASKED
     assert any(part.startswith("asked ") for part in first.parts() if isinstance(part, str))
     path = tmp_path / "fixed" / "ask.csv"
-    header, *rows = list(csv.reader(path.read_text("utf-8").splitlines()))
+    header, *rows = list(csv.reader(path.read_text("utf-8-sig").splitlines()))
     # A judge who agrees with whitening.
     system, sides = first.systems["whitening"], ([row[side] for row in rows] for side in (0, 1))
     one, two = (system.encode(side) for side in sides)

@@ -179,14 +179,14 @@ def test_the_command_reads_queries_and_shows_them(tiny_bert, tmp_path, capsys):
     assert "## 20 of 60 queries and their nearest of" in (tmp_path / "out" / "fix.md").read_text()
 
 
-def test_queries_that_cannot_be_used_are_refused(encoder, tmp_path):
-    with pytest.raises(DataError) as few:
-        fixed(encoder, plain(900), queries=plain(19, 4))
-    assert str(few.value) == "queries should hold at least 20 different queries, but holds 19. Give more."
+def test_queries_that_cannot_be_used_are_refused(encoder, tmp_path, refusal):
+    assert refusal(lambda: fixed(encoder, plain(900), queries=plain(19, 4))) == (
+        "queries should hold at least 20 different queries, but holds 19. Give more."
+    )
     np.save(tmp_path / "x.npy", np.eye(300, 8, dtype=np.float32))
-    with pytest.raises(UsageError) as bare:
-        bertflow.fix(vectors=tmp_path / "x.npy", queries=plain(60, 4))
-    assert str(bare.value) == "queries need an encoder, and vectors have none. Give query_vectors, or the encoder."
+    assert refusal(lambda: bertflow.fix(vectors=tmp_path / "x.npy", queries=plain(60, 4)), error=UsageError) == (
+        "queries need an encoder, and vectors have none. Give query_vectors, or the encoder."
+    )
 
 
 @pytest.mark.parametrize(("strange", "share"), [(5, 50), (0, None)])

@@ -16,18 +16,9 @@ from bertflow.calibration.spelling import load_calibrator, parse_calibrator, par
 from bertflow.errors import UsageError
 from bertflow.tables import Section
 
-WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "small", "red", "green", "in"]
+from .test_fixing import lines_of, neighbors
+
 pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
-
-
-def blocks(n):
-    """Pairs of sentences that share all words but one, a blank line after each."""
-    rng = np.random.default_rng(0)
-    lines = []
-    for _ in range(n):
-        words = [str(word) for word in rng.choice(WORDS, rng.integers(5, 10))]
-        lines += [" ".join(words), " ".join(rng.permutation([str(rng.choice(WORDS)), *words[1:]])), ""]
-    return lines
 
 
 def cone(n, dim=64, spread=8, seed=0):
@@ -45,7 +36,7 @@ def encoder(tiny_bert):
 @pytest.fixture(scope="module")
 def kept(encoder):
     how = {"candidates": "whitening(8),sif+whitening,sif+whitening(8)", "resamples": 200}
-    return bertflow.fix(encoder, blocks(600), keep_vectors=True, **how)
+    return bertflow.fix(encoder, lines_of(neighbors(600)), keep_vectors=True, **how)
 
 
 def test_only_maps_of_the_own_pooling_are_advised_and_the_best_overall_stands_beside(kept, encoder):
@@ -70,7 +61,7 @@ def test_the_gain_of_both_is_measured_by_the_same_pairs(kept):
 
 
 def test_without_keep_vectors_nothing_is_said_of_them(encoder):
-    advice = bertflow.fix(encoder, blocks(400), candidates="whitening(8)", resamples=100)
+    advice = bertflow.fix(encoder, lines_of(neighbors(400)), candidates="whitening(8)", resamples=100)
     assert advice.choices == ()
 
 
@@ -121,4 +112,4 @@ def test_vectors_that_are_too_wide_for_an_index_say_so(tmp_path, monkeypatch):
 def test_vectors_and_an_encoder_point_to_keep_vectors(tiny_bert, tmp_path):
     np.save(tmp_path / "x.npy", cone(300))
     with pytest.raises(UsageError, match=r"got an encoder\. Leave it out, or give keep_vectors in place of vectors\."):
-        bertflow.fix(str(tiny_bert), blocks(200), vectors=tmp_path / "x.npy")
+        bertflow.fix(str(tiny_bert), lines_of(neighbors(200)), vectors=tmp_path / "x.npy")

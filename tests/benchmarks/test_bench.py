@@ -1,33 +1,30 @@
 """What the benchmarks compare is the same mathematics; how fast it is, is not for a test to say."""
 
-import copy
-import importlib.util
 import json
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from bertflow.flow import GlowConfig
-from bertflow.flow.glow import Glow, build_glow
+from bertflow.flow.glow import build_glow
 from bertflow.onednn import Linear
 from bertflow.training.recipe import RELEASED_GLOW, resolve
 
-FOLDER = Path(__file__).parents[2] / "benchmarks"
+
+@pytest.fixture
+def stock(benchmark):
+    return benchmark("bench_stock")
 
 
-def benchmark(name):
-    """A file of the benchmarks, which are not a package."""
-    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture
+def timing(benchmark):
+    return benchmark("bench_timing")
 
 
-stock, timing = benchmark("bench_stock"), benchmark("bench_timing")
-page = benchmark("bench_page")
+@pytest.fixture
+def page(benchmark):
+    return benchmark("bench_page")
 
 
 def pushed(flow, scale=0.05):
@@ -42,21 +39,20 @@ def rows(n, dim):
     return torch.randn(n, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
 
 
-@pytest.mark.parametrize(("dim", "levels"), [(16, 1), (16, 2), (64, 3), (384, 2)])
-def test_nflows_own_parts_give_the_same_log_likelihood(dim, levels):
-    glow = pushed(build_glow(dim, GlowConfig(levels=levels, hidden=8, permutation="lu"))).double()
-    theirs, x = stock.stock_of(glow).double(), rows(9, dim)
+OWN = {
+    (dim, levels): GlowConfig(levels=levels, hidden=8, permutation="lu") for dim, levels in ((16, 1), (64, 3), (384, 2))
+}
+OWN |= {(48, preset): resolve(preset).glow for preset in ("default", "paper-tf")}
+
+
+@pytest.mark.parametrize("case", OWN)
+def test_nflows_own_parts_give_the_same_log_likelihood(case, stock):
+    glow = pushed(build_glow(case[0], OWN[case])).double()
+    theirs, x = stock.stock_of(glow).double(), rows(9, case[0])
     torch.testing.assert_close(theirs.log_prob(x), glow.log_prob(x), rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("preset", ["default", "paper-tf"])
-def test_nflows_own_parts_give_the_same_log_likelihood_as_a_preset(preset):
-    glow = pushed(build_glow(48, resolve(preset).glow)).double()
-    x = rows(9, 48)
-    torch.testing.assert_close(stock.stock_of(glow).double().log_prob(x), glow.log_prob(x), rtol=0, atol=1e-10)
-
-
-def test_the_plain_port_is_the_released_flow():
+def test_the_plain_port_is_the_released_flow(stock):
     ours = build_glow(32, RELEASED_GLOW)
     port = stock.PlainPort(32)
     with torch.no_grad():
@@ -80,34 +76,23 @@ def take(norm, actnorm):
     norm.logs.copy_(actnorm.log_scale)
 
 
-def test_the_stock_flow_is_trained_apart_from_ours():
-    glow = build_glow(16, GlowConfig(hidden=8, permutation="lu"))
-    theirs = stock.stock_of(copy.deepcopy(glow))
-    assert isinstance(glow, Glow)
-    assert not {id(parameter) for parameter in glow.parameters()} & {id(parameter) for parameter in theirs.parameters()}
-
-
-def test_an_operator_over_a_list_counts_once_for_each_tensor():
+def test_an_operator_over_a_list_counts_once_for_each_tensor_and_views_apart(timing):
     x = [torch.ones(2), torch.ones(3)]
     assert timing.count_operators(lambda: torch._foreach_add(x, 1.0)) == (2, 0)
+    assert timing.count_operators(lambda: x[0].view(2, 1) + 1) == (1, 1)
 
 
-def test_views_are_counted_apart():
-    x = torch.ones(2, 3)
-    assert timing.count_operators(lambda: x.t() + 1) == (1, 1)
-
-
-def test_a_ratio_is_the_median_of_the_rounds():
+def test_a_ratio_is_the_median_of_the_rounds(timing):
     above, below = timing.Times([2.0, 9.0, 4.0], [1.0, 1.0, 1.0]), timing.Times([1.0, 1.0, 2.0], [2.0, 2.0, 2.0])
     assert timing.ratio(above, below) == (2.0, 0.5)
 
 
 @pytest.mark.parametrize(("value", "at_most", "met"), [(2.1, False, True), (1.9, False, False), (2.1, True, False)])
-def test_a_target_is_met_from_the_side_it_says(value, at_most, met):
+def test_a_target_is_met_from_the_side_it_says(value, at_most, met, timing):
     assert timing.Result("row", value, target=2.0, at_most=at_most).met is met
 
 
-def test_the_products_of_a_step_are_those_of_autograd(monkeypatch):
+def test_the_products_of_a_step_are_those_of_autograd(monkeypatch, timing, benchmark):
     flow, taken = torch.nn.Sequential(Linear(6, 4), torch.nn.ReLU(), Linear(4, 2)), []
     spied = lambda x, weight, bias, kind: taken.append((*x.shape, len(weight), kind))  # noqa: E731
     monkeypatch.setattr(timing, "linear", spied)
@@ -117,7 +102,7 @@ def test_the_products_of_a_step_are_those_of_autograd(monkeypatch):
     assert taken == [(*shape, kind) for kind, *shape in steps]
 
 
-def test_the_plain_loop_fits_its_flow(tiny_bert):
+def test_the_plain_loop_fits_its_flow(tiny_bert, stock):
     sentences = ["a cat sat", "a dog ran", "the cat ran", "the dog sat"] * 8
     flow = stock.plain_loop(str(tiny_bert), sentences, batch=8)
     assert torch.isfinite(flow.log_prob(torch.randn(5, 16))).all()
@@ -137,7 +122,7 @@ flags\t\t: fpu avx512f avx512_bf16 amx_bf16 amx_tile\n"""
         (INTEL, "Intel Xeon Platinum 8481C family 6 model 143 (AVX-512, AMX, bfloat16)"),
     ],
 )
-def test_a_processor_is_named_by_what_decides_its_speed(tmp_path, text, name):
+def test_a_processor_is_named_by_what_decides_its_speed(tmp_path, text, name, page):
     (tmp_path / "cpuinfo").write_text(text)
     assert page.processor_name(tmp_path / "cpuinfo") == name
 
@@ -147,25 +132,22 @@ def kept(name, value, target=None, met=None):
     return {"part": {"rows": [row], "conditions": {}}}
 
 
-def test_the_table_has_a_column_for_each_processor():
+def test_the_table_has_a_column_for_each_processor(page):
     found = page.table({"one": kept("a", 2.5, 1.5, True), "two": kept("a", 1.25, 1.5, False), "three": kept("b", 3)})
     assert found.splitlines()[0] == "| what | target | one | two | three |"
     assert found.splitlines()[2:] == ["| a | ≥ 1.5 | 2.5, met | 1.25, **missed** |  |", "| b |  |  |  | 3 |"]
 
 
-def test_a_page_without_its_two_lines_is_refused(tmp_path):
+def test_only_what_stands_between_the_two_lines_is_written(tmp_path, page):
     (tmp_path / "page.md").write_text("no place for a table\n")
     with pytest.raises(SystemExit, match=r"should have the lines <!-- begin: python benchmarks/bench.py -->"):
         page.write_section(tmp_path / "page.md", "bench.py", "| a table |")
-
-
-def test_only_what_stands_between_the_two_lines_is_written(tmp_path):
     begin = page.BEGIN.format("bench.py")
     (tmp_path / "page.md").write_text(f"before\n{begin}old\n{page.END}after\n")
     page.write_section(tmp_path / "page.md", "bench.py", "new")
     assert (tmp_path / "page.md").read_text() == f"before\n{begin}\nnew\n\n{page.END}after\n"
 
 
-def test_the_page_quotes_the_results_that_are_kept():
-    results = json.loads((FOLDER / "results.json").read_text("utf-8"))
+def test_the_page_quotes_the_results_that_are_kept(page):
+    results = json.loads((Path(page.__file__).parent / "results.json").read_text("utf-8"))
     assert page.section(results) in page.PAGE.read_text("utf-8")

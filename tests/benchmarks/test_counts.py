@@ -1,26 +1,22 @@
 """The counts that `make check` compares: a rise is one line that says which, by how much, and how to accept it."""
 
-import importlib.util
+import gc
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-FILE = Path(__file__).parents[2] / "benchmarks" / "counts.py"
-
 
 @pytest.fixture
-def counts(monkeypatch, tmp_path):
+def counts(monkeypatch, tmp_path, benchmark):
     """The script, with a file of its own, and what it counts in the place of what takes seconds."""
-    spec = importlib.util.spec_from_file_location("counts", FILE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = benchmark("counts")
     monkeypatch.setattr(module, "KEPT", tmp_path / "counts.json")
     for name in ("modules", "operators", "arrays"):
         monkeypatch.setattr(module, name, lambda: iter(()))
-    monkeypatch.setattr(module.gc, "disable", lambda: None)
-    return module
+    gc.disable()  # as the script does: the garbage of other tests has finalizers, which would be counted
+    yield module
+    gc.enable()
 
 
 def run(counts, monkeypatch, capsys, operators, calls, *options):

@@ -1,23 +1,17 @@
 """What growth.py says of the points it measured."""
 
-import importlib
 import json
 import math
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-FOLDER = Path(__file__).parents[2] / "benchmarks"
 
-
-@pytest.fixture(scope="module")
-def growth():
-    sys.path.insert(0, str(FOLDER))
-    yield importlib.import_module("growth")
-    sys.path.remove(str(FOLDER))
+@pytest.fixture
+def growth(benchmark):
+    return benchmark("growth")
 
 
 def points(growth, cost, memory=lambda n: 100.0):
@@ -60,4 +54,5 @@ def test_a_step_measures_what_its_call_takes(growth, tmp_path):
 
 
 def test_the_guide_quotes_the_growth_that_is_kept(growth):
-    assert growth.page(json.loads((FOLDER / "growth.json").read_text("utf-8"))) in growth.PAGE.read_text("utf-8")
+    kept = json.loads(Path(growth.__file__).with_suffix(".json").read_text("utf-8"))
+    assert growth.by_size(kept) in growth.GUIDE.read_text("utf-8")

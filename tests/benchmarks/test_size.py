@@ -1,13 +1,10 @@
 """The budgets that `make check` compares: what is counted as code, and that only what fell is kept without a reason."""
 
-import importlib.util
 import json
 import sys
-from pathlib import Path
 
 import pytest
 
-FILE = Path(__file__).parents[2] / "benchmarks" / "size.py"
 CODE = '''"""Counted is not this, nor an import."""
 from .other import _hidden
 from typing import TYPE_CHECKING
@@ -31,11 +28,9 @@ def work(self):
 
 
 @pytest.fixture
-def size(monkeypatch, tmp_path):
+def size(monkeypatch, tmp_path, benchmark):
     """The script, where a package of one file is."""
-    spec = importlib.util.spec_from_file_location("size", FILE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = benchmark("size")
     monkeypatch.setattr(module, "ROOT", tmp_path)
     monkeypatch.setattr(module, "KEPT", tmp_path / "size.json")
     (tmp_path / "size.json").write_text('{"budgets": {}, "raised": {}}')

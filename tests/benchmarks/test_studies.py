@@ -1,8 +1,7 @@
-"""Every study: its page says what is kept, a run that was stopped goes on, and what cannot be done is refused."""
+"""Every study: its page prints what is kept, a run that was stopped goes on, and what cannot be done is refused."""
 
-import importlib
 import json
-import sys
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,25 +10,20 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
 STUDIES = sorted(path.stem for path in FOLDER.glob("*.py") if "STUDY = Study(" in path.read_text("utf-8"))
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _benchmarks_on_path():
-    """The benchmarks are not a package: their files import one another by name."""
-    sys.path.insert(0, str(FOLDER))
-    yield
-    sys.path.remove(str(FOLDER))
-
-
 @pytest.mark.parametrize("name", STUDIES)
-def test_a_page_says_what_is_kept(name):
-    study, module = importlib.import_module(name).STUDY, importlib.import_module("study")
-    page = study.page(module.rows_of(study.kept)).rstrip() + "\n"
-    assert page == study.kept.with_suffix(".md").read_text("utf-8")
+def test_what_is_kept_is_printed_without_measuring(name, benchmark, tmp_path, capsys):
+    study = benchmark(name).STUDY
+    kept = shutil.copy(study.kept, tmp_path)
+    study.main(["--print", "--output", str(kept)])
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith("|") for line in lines) > 3
+    assert json.loads(Path(kept).read_text("utf-8")) == json.loads(study.kept.read_text("utf-8"))
 
 
 @pytest.fixture
-def counted(tmp_path):
+def counted(tmp_path, benchmark):
     """A study of three numbers, and those that were measured."""
-    module, asked = importlib.import_module("study"), []
+    module, asked = benchmark("study"), []
 
     def measure(number):
         asked.append(number)
@@ -45,14 +39,14 @@ def counted(tmp_path):
     return module.Study(str(tmp_path / "squares.py"), "Squares.", cases, page, "", only), asked
 
 
-def test_a_run_that_was_stopped_goes_on(counted):
+def test_a_run_that_was_stopped_goes_on(counted, capsys):
     study, asked = counted
     with pytest.raises(SystemExit, match=r"interrupted; what was measured is kept. Go on with --resume."):
         study.main([])
     assert json.loads(study.kept.read_text()) == [{"number": 1, "square": 1}]
     study.main(["--resume"])
     assert asked == [1, 2, 2, 3]
-    assert study.kept.with_suffix(".md").read_text() == "1 4 9\n"
+    assert capsys.readouterr().out == "1 4 9\n"
 
 
 def test_a_row_takes_the_place_of_the_one_that_is_kept(counted):
@@ -63,8 +57,8 @@ def test_a_row_takes_the_place_of_the_one_that_is_kept(counted):
     assert asked == [1]
 
 
-def test_a_study_of_data_asks_for_it(tmp_path, capsys):
-    study = importlib.import_module("study").Study(str(tmp_path / "none.py"), "", lambda options: [], str)
+def test_a_study_of_data_asks_for_it(tmp_path, capsys, benchmark):
+    study = benchmark("study").Study(str(tmp_path / "none.py"), "", lambda options: [], str)
     with pytest.raises(SystemExit, match="2"):
         study.main([])
     assert "a folder with sts, text, nli and encoders is wanted. Give --data_dir DATA." in capsys.readouterr().err

@@ -215,33 +215,29 @@ def test_tensors_that_are_not_finite_are_refused(tmp_path):
     [
         (Whitening("4"), "Whitening(n_components=...) takes a whole number of directions, 1 or more, got '4'."),
         (Whitening(True), "Whitening(n_components=...) takes a whole number of directions, 1 or more, got True."),
+        (Ridge(-1), "Ridge(r=...) takes a number of 0 or more, got -1."),
+        (TwoBand(float("nan")), "TwoBand(c=...) takes a number of 0 or more, got nan."),
+        (Blocks(blocks=0), "Blocks(blocks=...) takes a whole number of layers, 1 or more, got 0."),
         (Whitening(0), "Whitening(n_components=...) takes a whole number of directions, 1 or more, got 0."),
         (AllButTheTop(-1), "AllButTheTop(k=...) takes a whole number of directions, 0 or more, got -1."),
         (AllButTheTop(None), "AllButTheTop(k=...) takes a whole number of directions, 0 or more, got None."),
         (FlowCalibrator(n_components="4"), "flow.n_components should be a valid integer or 'auto' or 'all', got '4'."),
         (FlowCalibrator(n_components=0), "flow.n_components must be at least 1, got 0."),
-        (
-            FlowCalibrator(["default"]),
-            "Unknown preset ['default']. Known: default, similarity-2, search-2, ",
-        ),
+        (FlowCalibrator(["default"]), "Unknown preset ['default']. Known: default, similarity-2, search-2, "),
         (FlowCalibrator(changes=[1]), "FlowCalibrator(changes=...) takes a mapping of options to values, got [1]."),
-        (
-            FlowCalibrator(trainer="fast"),
-            "FlowCalibrator(trainer=...) takes a mapping of options to values, got 'fast'.",
-        ),
+        (FlowCalibrator(trainer="fast"),
+         "FlowCalibrator(trainer=...) takes a mapping of options to values, got 'fast'."),
         (FlowCalibrator(changes={"epochs": "2"}), "flow.epochs should be a valid number, got '2'."),
         (FlowCalibrator(changes={"epochs": np.nan}), "flow.epochs should be a finite number, got nan."),
         (FlowCalibrator(changes={"weight_decay": -1}), "flow.weight_decay must be at least 0, got -1."),
-        (
-            FlowCalibrator(changes={"optimizer": "sgd"}),
-            "flow.optimizer should be 'adam' or 'released-adamw', got 'sgd'.",
-        ),
+        (FlowCalibrator(changes={"optimizer": "sgd"}),
+         "flow.optimizer should be 'adam' or 'released-adamw', got 'sgd'."),
         (FlowCalibrator(changes={"glow": 5}), "flow.glow should be an instance of GlowConfig, got 5."),
         (FlowCalibrator(changes={"glow": {"hidden": 1.5}}), "glow.hidden should be a valid integer, got 1.5."),
         (FlowCalibrator(changes={"glow": {"coupling": ["a"]}}), "glow.coupling should be a valid string, got ['a']."),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_a_parameter_of_a_wrong_type_or_range_is_refused_before_the_fit(calibrator, message):
     with pytest.raises(UsageError) as error:
         calibrator.fit(X)

@@ -17,6 +17,7 @@ from ..evaluation.conftest import ToyEncoder, toy_pairs
         ("center", SystemSpec("center", None, "center")),
         ("abtt(7)", SystemSpec("abtt(7)", None, "abtt", 7)),
         ("whitening(64)", SystemSpec("whitening(64)", None, "whitening", 64)),
+        ("whitening(64,power=0.5)", SystemSpec("whitening(64,power=0.5)", None, "whitening", 64, (("power", 0.5),))),
         ("sif", SystemSpec("sif", "sif")),
         ("sif+whitening(64)", SystemSpec("sif+whitening(64)", "sif", "whitening", 64)),
         ("mean(0)+abtt", SystemSpec("mean(0)+abtt", "mean(0)", "abtt")),
@@ -52,11 +53,13 @@ def test_the_names_of_the_paper_are_the_same_calibrators(paper, ours):
 
 
 def test_commas_within_brackets_do_not_part_a_list():
-    listed = "raw, mean(1,2)+center ,raw,sif(0,3), blocks(whitening(5), 3),concat(0,3)+blocks(two-band(1)),center"
+    listed = "raw, mean(1,2)+center ,raw,sif(0,3), whitening(8,power=0.5),blocks(whitening(5), 3)"
+    listed += ",concat(0,3)+blocks(two-band(1)),center"
     assert [one.spelling for one in parse_systems(listed)] == [
         "raw",
         "mean(1,2)+center",
         "sif(0,3)",
+        "whitening(8,power=0.5)",
         "blocks(whitening(5), 3)",
         "concat(0,3)+blocks(two-band(1))",
         "center",
@@ -67,11 +70,14 @@ def test_commas_within_brackets_do_not_part_a_list():
     ("spelling", "made"),
     [
         ("ridge(1)", Ridge(1.0)),
+        ("whitening(power=0.5)", Whitening(power=0.5)),
+        ("whitening(64, power=0.25)", Whitening(64, 0.25)),
         ("two-band", TwoBand(0.5)),
         ("blocks", Blocks("whitening")),
         ("blocks(two-band(0.5))", Blocks("two-band(0.5)")),
         ("blocks( ridge(1) , 384)", Blocks("ridge(1)", 384)),
         ("blocks(whitening(64),32)", Blocks("whitening(64)", 32)),
+        ("blocks(whitening(power=0.5),32)", Blocks("whitening(power=0.5)", 32)),
     ],
 )
 def test_what_stands_in_brackets_sets_the_parameters(spelling, made):
@@ -83,7 +89,10 @@ def test_what_stands_in_brackets_sets_the_parameters(spelling, made):
     [
         ("ridge(-1)", "ridge takes a number in brackets, got (-1). Known: "),
         ("ridge(1e3)", "ridge takes a number in brackets, got (1e3). Known: "),
-        ("whitening(0.5)", "whitening takes a number in brackets, got (0.5). Known: "),
+        ("whitening(0.5)", "whitening takes a number or power=NUMBER in brackets, got (0.5). Known: "),
+        ("whitening(8,rank=2)", "whitening takes a number or power=NUMBER in brackets, got (8,rank=2). Known: "),
+        ("ridge(1,power=2)", "ridge takes a number in brackets, got (1,power=2). Known: "),
+        ("center(power=1)", "center takes nothing in brackets, got (power=1). Known: "),
         ("blocks(flow)", "Unknown calibrator of blocks 'flow'. Known: "),
         ("blocks(64)", "A calibrator is a name and one number, as whitening(128); got '64'. Known: "),
         ("blocks(whitening,0)", "Blocks(n_components=...) takes a whole number of directions, 1 or more, got 0."),
@@ -105,13 +114,11 @@ def test_no_list_is_no_baselines():
 @pytest.mark.parametrize(
     "spelling", ["whiten", "center(3)", "abtt(x)", "sif+mean+center", "whitening(64", "raw+center", "blocks(flow)"]
 )
-def test_a_misspelled_baseline_lists_the_known_ones(spelling):
-    with pytest.raises(UsageError) as refused:
-        parse_system(spelling)
-    assert str(refused.value) == (
+def test_a_misspelled_baseline_lists_the_known_ones(spelling, refusal):
+    assert refusal(parse_system, spelling, error=UsageError) == (
         f"Unknown baseline {spelling!r}. Known: raw, center, standardize, abtt, whitening, ridge, two-band, "
-        f"blocks, flow, abtt(N), whitening(N), ridge(N), two-band(N), blocks(C), flow(N), sif, soft-sif, static, "
-        f"static-sif; a pooling ({', '.join(POOLINGS)}, or written out as mean(1,2)); and a "
+        f"blocks, flow, abtt(N), whitening(N), ridge(N), two-band(N), blocks(C), flow(N), sif, soft-sif, faint-sif, "
+        f"static, static-sif; a pooling ({', '.join(POOLINGS)}, or written out as mean(1,2)); and a "
         "pooling with a calibrator, as sif+whitening(64)."
         + (" Did you mean whitening?" if spelling == "whiten" else "")
     )
@@ -135,14 +142,8 @@ def test_a_baseline_refitted_from_moments_is_the_one_fitted_on_the_text(spelling
     np.testing.assert_array_equal(refitted.provenance.text_hashes, fitted.provenance.text_hashes)
 
 
-def test_a_number_sets_the_calibrators_parameter():
-    encoder, pairs = ToyEncoder(), toy_pairs()
-    fitted = parse_system("whitening(2)").make().fit_sentences(encoder, list(pairs.first))
-    assert fitted.dim_out == 2
-
-
-def test_what_is_no_function_of_the_moments_needs_text():
+def test_what_is_no_function_of_the_moments_needs_text(refusal):
     fitted = Center().fit(np.random.default_rng(0).normal(size=(20, 4)))
-    with pytest.raises(UsageError) as refused:
-        parse_system("flow").refitted(fitted)
-    assert str(refused.value) == "flow cannot be fitted from moments alone. Give text with --fit_on."
+    assert refusal(lambda: parse_system("flow").refitted(fitted), error=UsageError) == (
+        "flow cannot be fitted from moments alone. Give text with --fit_on."
+    )

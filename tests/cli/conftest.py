@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bertflow.cli import main
-from bertflow.data import docstrings, tables
+from bertflow.data import docstrings, lines
+from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.encoder.model import BlockStack
 
 NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
@@ -23,9 +24,29 @@ SENTENCES = [
     f"{a} {size} {noun} sleeps in the {end} ." for a in "az" for size in SIZES for noun in NOUNS for end in NOUNS
 ]
 
+SLEEPING = [f"the {a} {b} sleeps in the {c} ." for a in ("big", "small", "red", "green") for b in NOUNS for c in NOUNS]
+TRAINING = ["--trainer.enable_progress_bar=false", "--trainer.accelerator=cpu", "--report=false",
+            "--flow.glow.hidden=8", "--encoder.pooling=mean(1,2)"]  # fmt: skip
+"""Options of a flow that is trained in seconds."""
 X = np.random.default_rng(0).normal(size=(300, 8)) @ np.random.default_rng(1).normal(size=(8, 8)) + 3
 X = X.astype("float32")
 """Embeddings of ``fit`` and ``transform``."""
+
+
+class RowEncoder(AbstractEncoder):
+    """The embedding of the sentence "k" is row k of X."""
+
+    dim = 8
+
+    def __init__(self, described):
+        self.described = described
+
+    def _encode(self, sentences, *_):
+        return X[[int(sentence) for sentence in sentences]]
+
+    def describe(self):
+        return self.described
+
 
 THINGS = ("river", "table", "letter", "window", "engine", "market", "garden", "hammer", "ticket", "island", "bottle")
 ACTS = ("opened", "counted", "painted", "weighed", "folded", "measured", "moved", "sorted", "washed", "sold", "bent")
@@ -98,7 +119,7 @@ def nothing_is_read(monkeypatch):
     def refuse(*args, **kwargs):
         raise AssertionError("read too early")
 
-    for owner, name in ((BlockStack, "load"), (docstrings, "_read_prose"), (tables, "read_raw_lines")):
+    for owner, name in ((BlockStack, "load"), (docstrings, "_read_prose"), (lines, "read_raw_lines")):
         monkeypatch.setattr(owner, name, refuse)
 
 

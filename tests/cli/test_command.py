@@ -1,7 +1,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import pytest
 import yaml
 
-from bertflow.cli import COMMANDS, load, run
-from bertflow.cli.command import Command
-from bertflow.cli.search import Actions
-from bertflow.cli.spelling import command_line_type
+from bertflow.cli import main
+from bertflow.cli.command import Command, command
+from bertflow.cli.commands import COMMANDS, Row
+from bertflow.cli.program import run
 from bertflow.errors import UsageError
 from bertflow.results import AbstractResult
 from bertflow.tables import Section, Table
@@ -126,21 +126,18 @@ def answer(
         progress: Show a bar.
         encoder: Python's.
         hidden: Not for the command line.
+
+    Examples:
+        ```bash
+        bertflow answer folder
+        ```
     """
     calls.append({name: value for name, value in locals().items() if name not in ("progress", "encoder", "hidden")})
     return Answer(calls[-1])
 
 
-COMMAND = Command(
-    "answer",
-    answer,
-    positionals=("model", "texts"),
-    aliases={"k": ("-k",), "sentences": ("--in",)},
-    metavars={"model": "FOLDER"},
-    bare={"lexical": "stsb-dev"},
-    python_only=("hidden",),
-    examples="  bertflow answer folder",
-)
+ROW = Row("answer", answer, ("model", "texts"), aliases={"sentences": ("--in",)}, python_only=("hidden",))
+COMMAND = Command("answer", ROW)
 DEFAULTS = {
     "model": "m", "texts": None, "where": Path("w"), "k": 5, "seed": 0, "rate": 0.5, "prompt": None, "int8": False,
     "report": True, "how": None, "lexical": None, "pair": None, "sentences": None, "columns": None, "most": 7,
@@ -194,18 +191,9 @@ def test_a_command_line_becomes_arguments(case):
     assert COMMAND.parse(["m", "--where", "w", *words]) == {**DEFAULTS, **given}
 
 
-def test_dashes_are_underscores():
-    def f(max_length: int = 1, data_dir: str = ""): ...
-
-    assert Command("f", f).parse(["--max-length", "3", "--data-dir=a-b"]) == {
-        "max_length": 3,
-        "data_dir": "a-b",
-    }
-
-
 REFUSALS = {
     ("m",): f"The following arguments are required: --where. {HINT}",
-    (): f"The following arguments are required: FOLDER, --where. {HINT}",
+    (): f"The following arguments are required: MODEL, --where. {HINT}",
     ("m", "--where"): f"The option --where needs a value. {HINT}",
     ("m", "--where", "--int8"): f"The option --where needs a value. {HINT}",
     ("m", "--pair", "a"): f"The option --pair needs 2 values. {HINT}",
@@ -226,14 +214,6 @@ def test_what_cannot_be_understood_is_refused_in_one_line(words, capsys):
     assert capsys.readouterr().err == f"error: {REFUSALS[words]}\n"
 
 
-def test_words_without_a_place_are_refused():
-    def f(model: str): ...
-
-    with pytest.raises(UsageError) as caught:
-        Command("f", f, ("model",)).parse(["a", "b", "c"])
-    assert str(caught.value) == "Unrecognized arguments: b c. `bertflow f --help` lists the options."
-
-
 def test_a_file_gives_options_positionals_and_fields(tmp_path):
     path = tmp_path / "options.yaml"
     path.write_text("model: m\ntexts: [a, b]\nwhere: w\nint8: true\ndata: {sentences: [c]}\nk: 3\n", encoding="utf-8")
@@ -250,11 +230,11 @@ def test_a_file_gives_options_positionals_and_fields(tmp_path):
         ("k: many", f"The option k cannot be many. {HINT}"),
     ],
 )
-def test_a_file_is_refused_like_a_command_line(tmp_path, text, message):
+def test_a_file_is_refused_like_a_command_line(tmp_path, text, message, refusal):
     (tmp_path / "options.yaml").write_text(text, encoding="utf-8")
-    with pytest.raises(UsageError) as caught:
-        COMMAND.parse(["m", "--config", str(tmp_path / "options.yaml")])
-    assert str(caught.value) == message
+    assert refusal(lambda: COMMAND.parse(["m", "--config", str(tmp_path / "options.yaml")]), error=UsageError) == (
+        message
+    )
 
 
 def test_what_is_printed_can_be_given_again(tmp_path, capsys):
@@ -266,19 +246,14 @@ def test_what_is_printed_can_be_given_again(tmp_path, capsys):
     assert COMMAND.parse([f"--config={tmp_path / 'options.yaml'}"]) == COMMAND.parse(words)
 
 
-def test_options_are_printed_without_what_is_required(capsys):
-    assert run(COMMAND.main, ["--print_config"]) == 0
-    assert yaml.safe_load(capsys.readouterr().out)["where"] is None
-
-
 def test_the_help_is_the_docstring(capsys):
     assert run(COMMAND.main, ["--help"]) == 0
     text = capsys.readouterr().out
     for line in (
-        "usage: bertflow answer FOLDER [TEXTS] --where WHERE [options]",
+        "usage: bertflow answer MODEL [TEXT] --where WHERE [options]",
         "Answer what was asked.\n\nIn two lines, 95 % of the time,\nand a third.",
-        "  FOLDER                An encoder: hub id, folder.",
-        "  TEXTS                 What to read.",
+        "  MODEL                 An encoder: hub id, folder.",
+        "  TEXT                  What to read.",
         "--k K  ",  # "-k, --k K" from Python 3.13 on, "-k K, --k K" before
         "  How many, 95 % of all. (default: 5)",
         "  --seed SEED           Random seed. (default: 0)",
@@ -298,7 +273,7 @@ def test_a_result_is_printed_saved_and_written_as_json(tmp_path, capsys):
     def f(a: int = 1):
         return Answer({"a": a})
 
-    command = Command("f", f, saves="Keep it there.", json=True)
+    command = Command("f", Row("", f, own=("output", "json")))
     assert run(command.main, ["--output", str(tmp_path / "out"), "--a=2"]) == 0
     printed = capsys.readouterr().out
     lines = [" ".join(line.split()) for line in printed.splitlines() if line.strip("─ ")]
@@ -309,25 +284,12 @@ def test_a_result_is_printed_saved_and_written_as_json(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out) == {"a": "1"}
 
 
-def test_a_result_that_misses_what_was_required_is_exit_code_4(capsys):
-    def f():
-        return Answer({}, says="It is too small.")
-
-    assert run(Command("f", f).main, []) == 4
-    assert capsys.readouterr().err == "error: It is too small.\n"
-
-
 def test_a_result_may_have_its_own_exit_code():
     @dataclass(frozen=True)
     class Interrupted(Answer):
         exit_code: ClassVar[int] = 1
 
-    assert Command("f", lambda: Interrupted({})).main([]) == 1
-
-
-def test_nothing_may_be_the_result(capsys):
-    assert Command("f", lambda: None).main([]) == 0
-    assert capsys.readouterr().out == ""
+    assert Command("f", Row("", lambda: Interrupted({}))).main([]) == 1
 
 
 def test_a_result_reads_as_a_document():
@@ -340,44 +302,11 @@ def test_a_result_reads_as_a_document():
     assert str(result) == result.to_markdown()
 
 
-def test_python_only_parameters_are_filled(capsys):
-    def f(progress: bool = True, say: Any = None):
-        say(f"progress is {progress}")
-
-    assert Command("f", f).main([]) == 0
-    assert capsys.readouterr().out == "progress is None\n"
-
-
 def test_a_parameter_that_no_command_line_can_say_is_a_mistake_of_the_command():
     def f(encoder: "SentenceEncoder"): ...
 
     with pytest.raises(AssertionError, match="f: no command line can say the parameter encoder"):
-        Command("f", f).parse([])
-
-
-@pytest.mark.parametrize(
-    ("annotation", "said"),
-    [
-        (str, str),
-        (int | None, int),
-        ("str | Path | SentenceEncoder", str),
-        ("SentenceEncoder | Path", Path),
-        ("Sequence[str] | str | None", str),
-        (Sequence[str], list[str]),
-        ("Sequence[str]", list[str]),
-        ("list[str] | str", list[str] | str),
-        ("Sequence[SentenceEncoder] | None", None),
-        ("np.ndarray | None", None),
-        (Any, None),
-        (str | int, int | str),
-        ("Literal['a', 'b'] | None", Literal["a", "b"]),
-        (Mapping[str, float] | None, Mapping[str, float]),
-        (tuple[str, str] | None, tuple[str, str]),
-        (Shape, Shape),
-    ],
-)
-def test_an_annotation_is_narrowed_to_what_can_be_said(annotation, said):
-    assert command_line_type(annotation, globals()) == said
+        Command("f", Row("", f)).parse([])
 
 
 def train(
@@ -393,12 +322,13 @@ def train(
 
 
 PRESETS = {"plain": {}, "wide": {"rate": 0.1, "shape": {"wide": 9}}}
-TRAIN = Command(
-    "train",
-    train,
-    trainer=True,
-    preset=lambda first: {"flow": PRESETS[first.flow.preset]},
-)
+
+
+def defaults(parsed):
+    return {"flow": PRESETS[parsed.flow.preset]}
+
+
+TRAIN = Command("train", Row("", train, trainer=True, defaults=f"{__name__}:defaults"))
 
 
 def test_a_preset_is_a_row_of_defaults():
@@ -407,10 +337,10 @@ def test_a_preset_is_a_row_of_defaults():
     assert TRAIN.parse([])["flow"] == Recipe()
 
 
-def test_what_a_class_refuses_is_said_as_it_says_it():
-    with pytest.raises(UsageError) as caught:
-        TRAIN.parse(["--flow.shape.wide=0"])
-    assert str(caught.value) == "shape.wide should be at least 1, got 0."
+def test_what_a_class_refuses_is_said_as_it_says_it(refusal):
+    assert refusal(TRAIN.parse, ["--flow.shape.wide=0"], error=UsageError) == (
+        "shape.wide should be at least 1, got 0."
+    )
 
 
 def test_options_of_the_trainer_that_were_set_reach_the_function():
@@ -440,29 +370,25 @@ def test_a_run_keeps_all_its_options_and_can_be_repeated(tmp_path):
         ("--trainer.max_steps=x", "The option trainer.max_steps cannot be x."),
     ],
 )
-def test_a_training_says_where_its_options_are_shown(word, message):
-    with pytest.raises(UsageError) as caught:
-        TRAIN.parse([word])
-    assert str(caught.value) == f"{message} `bertflow train --print_config` shows all options with their values."
+def test_a_training_says_where_its_options_are_shown(word, message, refusal):
+    assert refusal(TRAIN.parse, [word], error=UsageError) == (
+        f"{message} `bertflow train --print_config` shows all options with their values."
+    )
 
 
-ACTIONS = Actions(
-    "search", "Rank answers.", {"ask": Command("search ask", answer, ("model",)), "add": Command("search add", train)}
-)
+@pytest.fixture
+def actions(monkeypatch):
+    rows = {"ask": ROW, "add": Row("", train)}
+    monkeypatch.setitem(COMMANDS, "search", Row("", actions=rows))
+    monkeypatch.setattr(sys.modules[__name__], "__doc__", "Rank answers.")
 
 
+@pytest.mark.usefixtures("actions")
 def test_actions_are_listed_with_what_they_do(capsys):
-    assert ACTIONS.main(["--help"]) == 0
+    assert main(["search", "--help"]) == 0
     text = capsys.readouterr().out
     assert "usage: bertflow search ACTION [options]\n\nRank answers.\n" in text
     assert "  ask  Answer what was asked.\n  add  Train.\n" in text
-
-
-def test_an_action_is_a_command(capsys):
-    assert ACTIONS.main(["ask", "m", "--where=w"]) == 0
-    assert calls[-1] == DEFAULTS
-    assert ACTIONS.main(["ask", "--help"]) == 0
-    assert "usage: bertflow search ask MODEL --where WHERE [options]" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -472,32 +398,28 @@ def test_an_action_is_a_command(capsys):
         (["asc"], "Unknown action 'asc' of bertflow search. Did you mean ask? Known: ask, add."),
     ],
 )
-def test_an_unknown_action_is_one_line(words, message):
-    with pytest.raises(UsageError) as caught:
-        ACTIONS.main(words)
-    assert str(caught.value) == message
+@pytest.mark.usefixtures("actions")
+def test_an_unknown_action_is_one_line(words, message, capsys):
+    assert main(["search", *words]) == 2
+    assert capsys.readouterr().err == f"error: {message}\n"
 
 
-def converted():
-    """Every command that is a function's signature, and the actions of those that have several."""
-    for name in COMMANDS:
-        command = getattr(load(name), "__self__", None)
-        yield from command.actions.values() if isinstance(command, Actions) else [command] if command else []
-
-
-@pytest.mark.parametrize("command", list(converted()), ids=lambda command: command.name)
-def test_every_option_of_every_command_is_explained(command):
-    assert command.summary
-    text = command.help()
-    for option in command.options:
+@pytest.mark.parametrize(
+    "name", [f"{name} {action}".strip() for name, row in COMMANDS.items() for action in row.actions or [""]]
+)
+def test_every_option_of_every_command_is_explained(name):
+    one = command(name)
+    assert one.summary
+    text = one.help()
+    for option in one.options:
         assert option.help or option.grouped, f"{option.name} stands in no Args: of the docstring"
-        assert f"--{option.name}" in text or option.name in command.positionals
+        assert f"--{option.name}" in text or option.name in one.row.places
 
 
 HEAVY = "torch transformers pytorch_lightning sklearn datasets scipy matplotlib rich onnx starlette uvicorn"
 
 
-@pytest.mark.parametrize("name", list(dict.fromkeys(command.name.split()[0] for command in converted())))
+@pytest.mark.parametrize("name", COMMANDS)
 def test_help_takes_less_than_a_second_and_loads_nothing_heavy(name):
     numpy = ["numpy"] if name in ("fix", "score", "tokens", "words") else []
     script = (

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.cli.demo import main
+from bertflow.cli import main
 from bertflow.encoder.embedded import RAW_POOLING
 from bertflow.runs.demonstration import RAW, SYSTEMS
 from bertflow.scoring.scores import ScoreCalibrator
@@ -13,7 +13,7 @@ from bertflow.scoring.scores import ScoreCalibrator
 @pytest.mark.usefixtures("minilm")
 @pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")  # one LayerNorm'ed layer has one
 def test_the_demo_shows_every_system_and_saves_one_that_works(tmp_path, capsys):
-    assert main(["--sentences", "600", "--pairs", "60", "--output", str(tmp_path)]) == 0
+    assert main(["demo", "--sentences", "600", "--pairs", "60", "--output", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert all(f"\n {name} " in printed for name in SYSTEMS)
     rows = json.loads((tmp_path / "results.json").read_text())["rows"]

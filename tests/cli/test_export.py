@@ -55,15 +55,11 @@ def test_another_dtype_is_another_encoder(saved, tmp_path):
 
 ST = ("--target", "sentence-transformers")
 REFUSALS = {
-    "a stand-in for what is linear": (
-        (*ST, "--linearize"),
-        "--linearize is for a flow, but Whitening is affine already. Leave it out.",
-    ),
-    "a pooling that is not in the folder": (
-        (*ST, "--pooling", "cls"),
-        "{saved}/encoder keeps blocks 1 to 2 of 4, but layer 4 is asked for. Use the model it was saved from.",
-    ),
-}
+    "a stand-in for what is linear": ((*ST, "--linearize"),
+     "--linearize is for a flow, but Whitening is affine already. Leave it out."),
+    "a pooling that is not in the folder": ((*ST, "--pooling", "cls"),
+     "{saved}/encoder keeps blocks 1 to 2 of 4, but layer 4 is asked for. Use the model it was saved from."),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", REFUSALS)

@@ -2,23 +2,22 @@ import json
 import shutil
 import subprocess
 import sys
-import time
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from safetensors.torch import load_file
 from sklearn.metrics import roc_auc_score
 
 from bertflow.cli import main as bertflow
-from bertflow.cli.finetune import command
+from bertflow.cli.command import command
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.training.recipe import PRESETS
 
+from .conftest import NOUNS
+
 REPOSITORY = Path(__file__).resolve().parents[2]
-NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
+TRAINER = ("--trainer.enable_progress_bar=false", "--trainer.accelerator=cpu")
 LABELS = ("entailment", "neutral", "contradiction")
 ROWS = [(f"the {a} {noun} sleeps .", f"a {noun} in the {place}", LABELS[k % 3])
         for a in ("big", "small") for noun in NOUNS for k, place in enumerate(NOUNS)]  # fmt: skip
@@ -33,17 +32,8 @@ def pairs(tmp_path):
 
 @pytest.fixture
 def arguments(tiny_bert, pairs, tmp_path):
-    return [
-        "finetune",
-        f"--encoder.model={tiny_bert}",
-        f"--data.pairs={pairs}",
-        "--encoder.pooling=mean(2)",
-        "--encoder.device=cpu",
-        "--trainer.enable_progress_bar=false",
-        "--trainer.accelerator=cpu",
-        "--trainer.logger=false",
-        f"--output={tmp_path / 'run'}",
-    ]
+    given = [f"--encoder.model={tiny_bert}", f"--data.pairs={pairs}", f"--output={tmp_path / 'run'}"]
+    return ["finetune", *given, "--encoder.pooling=mean(2)", "--encoder.device=cpu", *TRAINER, "--trainer.logger=false"]
 
 
 def test_a_run_is_evaluated_as_its_encoder(arguments, tmp_path, capsys):
@@ -56,15 +46,8 @@ def test_a_run_is_evaluated_as_its_encoder(arguments, tmp_path, capsys):
 
 def test_fine_tune_then_fit_a_flow_is_two_commands(arguments, pairs, tmp_path):
     assert bertflow([*arguments, "--trainer.max_steps=2"]) == 0
-    flow = [
-        "train",
-        f"--encoder.model={tmp_path / 'run' / 'encoder'}",
-        f"--data.sentences={pairs}",
-        "--trainer.max_steps=2",
-        "--trainer.accelerator=cpu",
-        "--flow.glow.hidden=8",
-        f"--output={tmp_path / 'flow'}",
-    ]
+    flow = ["train", f"--encoder.model={tmp_path / 'run' / 'encoder'}", f"--data.sentences={pairs}", *TRAINER]
+    flow += ["--trainer.max_steps=2", "--flow.glow.hidden=8", f"--output={tmp_path / 'flow'}"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert bertflow(flow) == 0
@@ -171,31 +154,12 @@ def config(name):
 
 
 def test_the_config_of_the_paper_is_the_papers_recipe():
-    arguments = command.parse([config("paper-nli")])
+    arguments = command("finetune").parse([config("paper-nli")])
     recipe = arguments["recipe"]
     assert (recipe.objective, recipe.learning_rate, recipe.batch_size, recipe.epochs, recipe.warmup) == (
         "classification", 2e-5, 16, 1.0, 0.1)  # fmt: skip
     assert (recipe.weight_decay, recipe.clip_norm, recipe.max_length, recipe.held_out) == (0.01, 1.0, 64, 0.0)
-    assert (arguments["encoder"].pooling, arguments["pairs"].only) == ("mean", None)
-
-
-def test_the_stage_of_the_paper_is_what_nli_siamese_was(arguments, tmp_path):
-    before = tmp_path / "nli-siamese.yaml"
-    before.write_text("finetune:\n  objective: classification\n  held_out: 0.0\nencoder:\n  pooling: mean\n")
-    found = {}
-    for name, option in (("before", f"--config={before}"), ("now", config("paper-nli"))):
-        assert bertflow([*arguments, option, "--finetune.epochs=2", f"--output={tmp_path / name}"]) == 0
-        found[name] = load_file(tmp_path / name / "encoder" / "model.safetensors")
-    for name, weights in found["before"].items():
-        assert torch.equal(weights, found["now"][name]), name
-
-
-def test_a_run_of_the_papers_stage_is_not_continued_as_another(arguments, tmp_path, capsys):
-    assert bertflow([*arguments, config("paper-nli")]) == 0
-    run = tmp_path / "run"
-    assert bertflow(["finetune", f"--config={run / 'config.yaml'}", f"--output={run}", "--resume=auto"]) == 0
-    assert bertflow([*arguments, config("nli-siamese"), "--resume=auto"]) == 2
-    assert f"The run in {run} was made with data.only=None, but now it is entailment." in capsys.readouterr().err
+    assert (arguments["encoder"]["pooling"], arguments["pairs"].only) == ("mean", None)
 
 
 def test_the_stage_that_helps_brings_what_is_entailed_together(arguments, pairs, tiny_bert, tmp_path):
@@ -215,21 +179,16 @@ def test_the_stage_that_helps_brings_what_is_entailed_together(arguments, pairs,
     assert told_apart(end) > told_apart(start) + 0.1
 
 
-@pytest.mark.parametrize("name", ["nli-siamese", "paper-nli"])
-def test_a_stage_is_named_in_the_help_and_where_another_is_not_there(name, capsys):
-    assert f"--config configs/{name}.yaml" in command.help()
-    assert bertflow(["finetune", config("nli")]) == 2
-    assert f"{name}.yaml" in capsys.readouterr().err
-
-
 def test_the_config_of_the_joint_loss_is_the_released_one():
-    arguments = command.parse(["--config", str(REPOSITORY / "configs" / "paper-joint-stsb.yaml")])
+    arguments = command("finetune").parse(["--config", str(REPOSITORY / "configs" / "paper-joint-stsb.yaml")])
     recipe = arguments["recipe"]
     assert (recipe.joint, recipe.learning_rate, recipe.batch_size, recipe.epochs) == ("apart", 5e-5, 32, 3.0)
     assert recipe.flow_recipe() == PRESETS["paper-tf"]
-    changed = command.parse(["--finetune.joint=apart", '--finetune.flow={"glow": {"levels": 2}}'])[
-        "recipe"
-    ].flow_recipe()
+    changed = (
+        command("finetune")
+        .parse(["--finetune.joint=apart", '--finetune.flow={"glow": {"levels": 2}}'])["recipe"]
+        .flow_recipe()
+    )
     assert (changed.glow.levels, changed.glow.hidden, changed.learning_rate) == (2, 32, 1e-3)
 
 
@@ -253,22 +212,3 @@ def test_two_ranks_come_to_the_same_encoder_as_one(arguments, tmp_path, tiny_ber
     start = TransformerEncoder(steady).encode([row[1] for row in ROWS])
     assert np.abs(found[1] - start).max() > 0.1
     np.testing.assert_allclose(found[1], found[2], atol=1e-3)
-
-
-@pytest.mark.slow
-def test_a_run_that_is_killed_is_continued(arguments, tmp_path):
-    options = [*arguments, "--finetune.epochs=40", "--finetune.checkpoint_every=5", "--resume=auto"]
-    process = subprocess.Popen([sys.executable, "-m", "bertflow", *options], stderr=subprocess.DEVNULL)
-    begin = time.monotonic()
-    try:
-        while not (tmp_path / "run" / "checkpoints" / "last.ckpt").exists():
-            assert time.monotonic() - begin < 100, "no checkpoint was written"
-            assert process.poll() is None, "the run ended by itself"
-            time.sleep(0.05)
-    finally:
-        process.kill()
-        process.wait(timeout=60)
-    assert bertflow(options) == 0
-    facts = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert (facts["status"], facts["fit"]["steps"]) == ("done", 160)
-    assert facts["resumed"][0]["step"] > 0

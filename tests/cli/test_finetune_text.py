@@ -1,12 +1,11 @@
 """Sentences without labels on the command line: ``bertflow finetune --objective simcse TEXT``."""
 
 import json
-import shutil
 
 import pytest
 
 from bertflow.cli import main as bertflow
-from bertflow.cli.finetune import command
+from bertflow.cli.command import command
 from bertflow.encoder.transformer import TransformerEncoder
 
 from .test_finetune import NOUNS, config
@@ -52,20 +51,23 @@ def test_a_flow_may_be_trained_beside_it(arguments, tmp_path):
 
 
 def test_the_config_is_the_published_recipe():
-    arguments = command.parse([config("simcse"), "wikipedia.txt"])
+    arguments = command("finetune").parse([config("simcse"), "wikipedia.txt"])
     recipe, data = arguments["recipe"], arguments["pairs"]
     assert (recipe.objective, recipe.learning_rate, recipe.batch_size, recipe.epochs) == ("simcse", 3e-5, 64, 1.0)
     assert (recipe.warmup, recipe.weight_decay, recipe.clip_norm, recipe.max_length) == (0.0, 0.0, 1.0, 32)
     assert (1 / recipe.scale, recipe.head, recipe.two_sided, recipe.dropout) == (0.05, None, False, None)
-    assert (data.pairs, data.max_pairs, arguments["encoder"].pooling) == ("wikipedia.txt", 1_000_000, "cls")
+    assert (data.pairs, data.max_pairs, arguments["encoder"]["pooling"]) == ("wikipedia.txt", 1_000_000, "cls")
 
 
 def test_files_are_given_by_place_or_by_name():
-    assert command.parse(["a.txt"])["pairs"].pairs == command.parse(["--data.pairs=a.txt"])["pairs"].pairs
-    assert command.parse(["a.txt", "b c.txt"])["pairs"].pairs == ["a.txt", "b c.txt"]
-    assert command.parse(["--objective", "simcse"])["recipe"].objective == "simcse"
-    assert "usage: bertflow finetune [FILE]" in command.help()
-    assert "--objective" in command.help()
+    assert (
+        command("finetune").parse(["a.txt"])["pairs"].pairs
+        == command("finetune").parse(["--data.pairs=a.txt"])["pairs"].pairs
+    )
+    assert command("finetune").parse(["a.txt", "b c.txt"])["pairs"].pairs == ["a.txt", "b c.txt"]
+    assert command("finetune").parse(["--objective", "simcse"])["recipe"].objective == "simcse"
+    assert "usage: bertflow finetune [FILE]" in command("finetune").help()
+    assert "--objective" in command("finetune").help()
 
 
 @pytest.mark.parametrize(
@@ -84,26 +86,6 @@ def test_what_cannot_be_used_is_one_line(given, code, message, arguments, text, 
     assert bertflow([*arguments, *given]) == code
     assert capsys.readouterr().err.splitlines()[-1] == f"error: {message.format(text=text)}"
     assert not (tmp_path / "run" / "encoder").exists()
-
-
-def test_no_text_is_one_line(arguments, text, capsys):
-    arguments.remove(str(text))
-    assert bertflow(arguments) == 2
-    assert capsys.readouterr().err == "error: The objective simcse needs text. Give a file with --data.pairs.\n"
-
-
-def test_an_encoder_without_dropout_is_one_line_unless_it_is_given_some(arguments, tiny_bert, tmp_path, capsys):
-    path = shutil.copytree(tiny_bert, tmp_path / "steady") / "config.json"
-    described = json.loads(path.read_text()) | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    path.write_text(json.dumps(described))
-    given = [*arguments, f"--encoder.model={tmp_path / 'steady'}", "--trainer.max_steps=1", "--trainer.logger=false"]
-    assert bertflow(given) == 2
-    assert capsys.readouterr().err.splitlines()[-1] == (
-        "error: A sentence that is embedded twice under dropout should come out differently, but this encoder has no "
-        "dropout. Give finetune.dropout, as 0.1."
-    )
-    assert not (tmp_path / "run").exists()
-    assert bertflow([*given, "--finetune.dropout=0.1"]) == 0
 
 
 @pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")

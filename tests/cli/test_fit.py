@@ -10,30 +10,19 @@ from bertflow.calibration.closed_forms import AllButTheTop, Center, Ridge, Stand
 from bertflow.calibration.spelling import load_calibrator
 from bertflow.cli import main
 from bertflow.data.vectors import open_vectors
-from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.moments import Moments
 from bertflow.records import read_record
-from bertflow.runs import rows as row_files
+from bertflow.runs import sources as row_files
 from bertflow.store.store import EmbeddingStore
 
-from .conftest import X
+from .conftest import RowEncoder, X
 
-
-class RowEncoder(AbstractEncoder):
-    """The embedding of the sentence "k" is row k of X."""
-
-    dim = 8
-
-    def _encode(self, sentences, *_):
-        return X[[int(sentence) for sentence in sentences]]
-
-    def describe(self):
-        return {"encoder": "rows", "pooling": "mean", "labels": ["nli"]}
+RECIPE = {"encoder": "rows", "pooling": "mean", "labels": ["nli"]}
 
 
 @pytest.fixture
 def store(tmp_path):
-    return EmbeddingStore.build(RowEncoder(), [str(k) for k in range(len(X))], tmp_path / "store")
+    return EmbeddingStore.build(RowEncoder(RECIPE), [str(k) for k in range(len(X))], tmp_path / "store")
 
 
 def fit(source, calibrator, output, *more):
@@ -69,9 +58,9 @@ def test_a_streamed_fit_is_a_fit_in_memory(request, tmp_path, spelling, source):
     np.testing.assert_allclose(fitted.transform(X), expected.transform(X), rtol=1e-5, atol=1e-5)
 
 
-def test_blocks_of_a_store_are_read_off_its_pooling(npy, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(RowEncoder, "describe", lambda self: {"encoder": "rows", "pooling": "concat(0,3)"})
-    joined = EmbeddingStore.build(RowEncoder(), [str(k) for k in range(len(X))], tmp_path / "store")
+def test_blocks_of_a_store_are_read_off_its_pooling(npy, tmp_path, capsys):
+    concatenated = RowEncoder({"encoder": "rows", "pooling": "concat(0,3)"})
+    joined = EmbeddingStore.build(concatenated, [str(k) for k in range(len(X))], tmp_path / "store")
     assert fit(joined.folder, "blocks(two-band(1))", tmp_path / "c") == 0
     assert "blocks(two-band(1)), 8 -> 8" in capsys.readouterr().out
     expected = np.hstack([TwoBand(1).fit_transform(X[:, :4]), TwoBand(1).fit_transform(X[:, 4:])])
@@ -82,7 +71,7 @@ def test_blocks_of_a_store_are_read_off_its_pooling(npy, tmp_path, monkeypatch, 
 def test_a_store_is_known_and_vectors_are_not(store, npy, tmp_path):
     assert fit(store.folder, "center", tmp_path / "a") == fit(npy, "center", tmp_path / "b") == 0
     known, unknown = load_calibrator(tmp_path / "a").provenance, load_calibrator(tmp_path / "b").provenance
-    assert known.encoder == RowEncoder().describe()
+    assert known.encoder == RECIPE
     assert known.labels == ("nli",)
     np.testing.assert_array_equal(known.text_hashes, store.text_hashes)
     assert unknown is None
@@ -132,35 +121,9 @@ def test_a_flow_of_half_precision_vectors_is_one_of_the_same_numbers(tmp_path):
 # What is refused
 
 
-def test_an_output_that_is_there_is_not_overwritten(npy, tmp_path, capsys):
-    message = refused(capsys, npy, "center", tmp_path, code=3)
-    assert message == f"{tmp_path} should not exist or be an empty folder, but it is there. Name another."
-
-
 def test_a_column_is_for_parquet(store, tmp_path, capsys):
     message = refused(capsys, store.folder, "center", tmp_path / "c", "--column", "v", code=2)
     assert message == "column is for vectors of a parquet file, but a store is given. Leave it out."
-
-
-def test_a_row_that_is_not_finite_is_named(tmp_path, capsys):
-    x = X.copy()
-    x[123, 4] = np.nan
-    np.save(tmp_path / "x.npy", x)
-    message = refused(capsys, tmp_path / "x.npy", "flow", tmp_path / "c", code=3)
-    assert message == f"{tmp_path / 'x.npy'}, row 123: vectors must be finite, got nan. Leave the row out."
-    assert not (tmp_path / "c").exists()
-
-
-def test_more_directions_than_there_are_is_refused(npy, tmp_path, capsys):
-    message = refused(capsys, npy, "whitening(9)", tmp_path / "c", code=2)
-    assert message == "n_components should be from 1 to 8, got 9."
-
-
-def test_a_store_that_is_not_finished_is_refused(store, tmp_path, capsys):
-    (store.folder / "done/00001-of-00008.json").unlink()
-    assert "is not finished: 1 of 8 shards are missing" in refused(
-        capsys, store.folder, "center", tmp_path / "c", code=3
-    )
 
 
 @pytest.mark.parametrize(

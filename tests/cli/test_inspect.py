@@ -6,22 +6,18 @@ import pytest
 
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.closed_forms import Whitening
-from bertflow.cli import run
-from bertflow.cli.inspect import main
-from bertflow.data.pairs import Pairs
+from bertflow.cli import main
 from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
-from bertflow.geometry.history import read_history, read_kept, show_training
+from bertflow.geometry.fitted import read_history, read_kept, show_training
 from bertflow.geometry.inspecting import write_report
 from bertflow.records import write_record
 from bertflow.training.record import FitRecord, gaussianity
 
 WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "sings", "big", "small"]
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning"),
-]
+pytestmark = [pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")]
 
 
 def sentences(n=60):
@@ -50,7 +46,7 @@ def inspect(files, tmp_path, capsys):
         output = tmp_path / "report"
         given = [*map(str, arguments), "--text", str(files / "text.txt"), "--output", str(output), "--device", "cpu"]
         given += [] if "--compare" in given or flow else ["--compare", "raw,whitening"]
-        code = run(main, given)
+        code = main(["inspect", *given])
         twin = output / "report.json"
         return code, *capsys.readouterr(), json.loads(twin.read_text()) if twin.exists() else None
 
@@ -70,23 +66,38 @@ def test_it_measures_before_and_after_and_says_what_it_left_out(inspect, tiny_be
         tiny_bert, "--pooling", "mean(1,2)", "--pairs", files / "scored.tsv", "--frequencies", files / "counts.txt"
     )
     assert code == 0
-    assert out.splitlines()[2].split() == ["measure", "raw", "whitening", "Gaussian"]
+    assert out.splitlines()[3].split() == ["raw", "whitening", "wanted"]
     values = twin["sections"]["Measures"]["values"]
     assert values["raw"]["mean_cosine"] > 0.3 > abs(values["whitening"]["mean_cosine"])
     assert twin["facts"]["fitted on"] == "30 other sentences of this text"
     assert twin["facts"]["word frequencies"] == "counts of counts.txt"
     assert "seen 0.00" in twin["facts"]["whitening"]
     assert set(twin["left_out"]) == {"Training", "Masked words"}
-    assert "left out: Masked words: tiny-bert has no masked-language-model head" in out
+    assert "left out  Training, Masked words (why: --details)" in out
     text = files / "text.txt"
     assert out.splitlines()[-3:] == [
-        f"report  {tmp_path / 'report' / 'report.html'}",
+        f"report    {tmp_path / 'report' / 'report.html'}",
         "",
         f"next: bertflow fix {tiny_bert} {text} --output fixed --pooling 'mean(1,2)'",
     ]
-    assert out.splitlines()[0] == twin["card"]["verdict"]
+    assert out.splitlines()[1] == twin["card"]["verdict"]
+    histogram = twin["sections"]["Cosines"]["histogram"]
+    assert sum(histogram["counts"]["raw"]["random pairs"]) > 0 == len(histogram["edges"]) - 61
     page = (tmp_path / "report" / "report.html").read_text()
     assert page.count("<img alt=") == page.count("data:image/svg+xml;base64,") == 11
+
+
+def test_pictures_are_files_of_the_formats_that_were_asked_for(inspect, tiny_bert, tmp_path):
+    pytest.importorskip("matplotlib", reason="the plots extra is not installed")
+    begins = {"pdf": b"%PDF", "svg": b"<?xml", "png": b"\x89PNG"}
+    pictures, given = tmp_path / "pictures", ("--pairs", "none", "--compare", "raw")
+    code, out, *_ = inspect(tiny_bert, *given, "--figures", pictures, "--format", "pdf,svg,png")
+    assert (code, f"pictures  {pictures}" in out) == (0, True)
+    for kind, first in begins.items():
+        assert (pictures / f"cosines.{kind}").read_bytes().startswith(first)
+    code, _, err, _ = inspect(tiny_bert, "--figures", pictures, "--format", "gif")
+    assert (code, "Unknown format of a picture 'gif'. Known: png, pdf, svg." in err) == (2, True)
+    assert inspect(tiny_bert, "--format", "pdf")[0] == 2
 
 
 @pytest.mark.usefixtures("blank_pictures")
@@ -123,7 +134,7 @@ def test_what_is_calibrated_is_compared_with_raw_and_keeps_its_own_text(inspect,
     CalibratedEncoder.fit(encoder, Whitening(n_components=4), sentences()[:20]).save(tmp_path / "mine")
     code, out, _, twin = inspect(tmp_path / "mine", "--pairs", "none", flow=True)
     assert code == 0
-    assert out.splitlines()[2].split() == ["measure", "raw", "mine", "Gaussian"]
+    assert out.splitlines()[3].split() == ["raw", "mine", "wanted"]
     assert twin["facts"]["fitted on"] == "what mine was fitted on"
     assert "seen unknown" not in twin["facts"]["mine"]
     assert {"Paraphrases", "Scores"} <= set(twin["left_out"])
@@ -138,14 +149,9 @@ def test_word_vectors_have_no_layers(inspect, tmp_path):
     assert twin["left_out"]["Layers"] == "No transformer was given by its name, so layers and vocabulary are not known."
 
 
-def test_pairs_are_of_one_task(inspect, tiny_bert):
-    said = "error: pairs takes one task, got 2: sts12, sts13. Choose one.\n"
-    assert inspect(tiny_bert, "--pairs", "sts12,sts13", "--data_dir", ".")[::2] == (2, said)
-
-
 @pytest.mark.usefixtures("blank_pictures")
 def test_measures_that_are_not_defined_are_left_out(inspect, tiny_bert):
-    code, out, _, twin = inspect(tiny_bert, "--pairs", "none", "--compare", "raw,whitening(1)")
+    code, out, _, twin = inspect(tiny_bert, "--pairs", "none", "--compare", "raw,whitening(1)", "--details")
     assert code == 0
     reason = "IsoScore needs embeddings of at least 2 dimensions, got 1. Keep more directions."
     assert twin["left_out"]["Measures"] == reason
@@ -155,7 +161,7 @@ def test_measures_that_are_not_defined_are_left_out(inspect, tiny_bert):
 
 def test_too_little_text_is_refused(tiny_bert, tmp_path, capsys):
     (tmp_path / "few.txt").write_text("\n".join(sentences(10)))
-    assert run(main, [str(tiny_bert), "--text", str(tmp_path / "few.txt"), "--pairs", "none"]) == 3
+    assert main(["inspect", str(tiny_bert), "--text", str(tmp_path / "few.txt"), "--pairs", "none"]) == 3
     message = "error: A report needs at least 48 different sentences, got 10. Give more text.\n"
     assert capsys.readouterr().err == message
 
@@ -242,15 +248,9 @@ def test_a_training_run_ends_with_a_report_and_embeds_nothing_again(tiny_bert, r
     x = encoder.encode([*text, text[0]])
     calibrator = Whitening().fit_sentences(encoder, text)
     system = CalibratedEncoder(Refusing(encoder), calibrator)
-    path = write_report(
-        run_folder / "report",
-        "Geometry of the run mine",
-        {"raw": system.encoder, "flow": system},
-        [*text, text[0]],
-        recipe={"model": str(tiny_bert), "device": "cpu"},
-        run=run_folder,
-        x=x,
-    )
+    systems, recipe = {"raw": system.encoder, "flow": system}, {"model": str(tiny_bert), "device": "cpu"}
+    title, folder = "Geometry of the run mine", run_folder / "report"
+    path = write_report(folder, title, systems, [*text, text[0]], recipe=recipe, run=run_folder, x=x)
     assert path == run_folder / "report" / "report.html"
     twin = json.loads(path.with_suffix(".json").read_text())
     assert list(twin["facts"]) == sorted(twin["facts"])
@@ -260,17 +260,6 @@ def test_a_training_run_ends_with_a_report_and_embeds_nothing_again(tiny_bert, r
         "Bits per dimension: training fall, from 1.500 to 1.250; held out"
     )
     assert {"Latent", "Layers", "Hubs"} <= set(twin["sections"])
-
-
-@pytest.mark.usefixtures("blank_pictures")
-def test_other_commands_write_the_report_of_their_systems(tiny_bert, tmp_path):
-    encoder, text = TransformerEncoder(tiny_bert, pooling="mean(1,2)", device="cpu"), sentences()
-    systems = {"raw": encoder, "whitened": CalibratedEncoder.fit(encoder, Whitening(), text)}
-    pairs = Pairs("faq", tuple(text[:20]), tuple(text[20:40]), kind="retrieval", source="here")
-    path = write_report(tmp_path / "out", "Demo", systems, text, pairs, {"model": str(tiny_bert), "device": "cpu"})
-    twin = json.loads(path.with_suffix(".json").read_text())
-    assert twin["title"] == "Demo"
-    assert set(twin["sections"]["Scores"]["values"]) == {"raw", "whitened"}
 
 
 PROBE = """() => {
@@ -357,21 +346,6 @@ def rendered(minilm, tmp_path_factory):
     """A report on the real encoder, with everything but what needs other models or data."""
     pytest.importorskip("matplotlib", reason="the plots extra is not installed")
     output = tmp_path_factory.mktemp("rendered")
-    assert (
-        run(
-            main,
-            [
-                str(minilm),
-                "--pooling",
-                "mean(1,2)",
-                "--sentences",
-                "300",
-                "--compare",
-                "raw,whitening",
-                "--output",
-                str(output),
-            ],
-        )
-        == 0
-    )
+    options = ["--pooling", "mean(1,2)", "--sentences", "300", "--compare", "raw,whitening", "--output", str(output)]
+    assert main(["inspect", str(minilm), *options]) == 0
     return output

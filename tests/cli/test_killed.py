@@ -18,7 +18,8 @@ from safetensors.torch import load_file
 from bertflow.cli import main as bertflow
 from bertflow.records import read_record
 
-NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
+from .conftest import NOUNS
+
 ROWS = [(f"the {a} {one} sleeps in the {other} .", f"a {one} in the {other}", label) for one in NOUNS for other in NOUNS
         for a, label in (("big", "entailment"), ("small", "neutral"), ("red", "contradiction"))]  # fmt: skip
 SHARED = ["--encoder.pooling=mean(2)", "--encoder.device=cpu", "--trainer.accelerator=cpu", "--resume=auto",

@@ -24,7 +24,7 @@ OPENED = {"fit": load_calibrator, "export": load}
 BEGIN = """
 import os, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
-import sentence_transformers, bertflow.export.targets, bertflow.runs.rows
+import sentence_transformers, bertflow.export.targets, bertflow.runs.sources
 from bertflow.cli import main
 """
 HELD = """

@@ -14,9 +14,11 @@ CALLS = {
     "train": "train --encoder.model=BERT --data.sentences=text.txt --output=out/new",
     "finetune": "finetune --encoder.model=BERT --data.pairs=nli.tsv --output=out/new",
     "embed": "embed text.txt --model BERT --store out/new",
+    "embed nothing": "embed --store out/new",
     "fit": "fit --vectors x.npy --calibrator abtt(1) --output out/new",
     "transform": "transform --vectors x.npy --calibrator fitted",
     "reindex": "reindex lancedb:db/docs lancedb:db/new --calibrator center --model BERT --output out/new",
+    "adapt": "adapt BERT text.txt --output out/new",
     "evaluate": "evaluate BERT --tasks mine --data_dir data",
     "sweep": "sweep BERT --tasks mine --data_dir data",
     "verify-paper": "verify-paper BERT --data_dir data",
@@ -83,6 +85,7 @@ EARLY = {
         "--max_pairs -1": "max_pairs should be 1 or more",
         "--labels missing.tsv": "missing.tsv is missing",
         "--queries missing.txt": "missing.txt is missing",
+        "--output db": "db is not empty. Choose another output.",
     },
     "train": TRAINER
     | {
@@ -118,13 +121,16 @@ EARLY = {
         "--shards 0": "shards should be from 1 to 99,999, got 0",
         "--shards 100000": "got 100,000",
         "--model no/such/folder": "no/such/folder does not exist",
+        "--verify": "verify reads the store alone, but text is given (text.txt). Leave one out.",
     },
+    "embed nothing": {"--model BERT": "Text is wanted, got none. Name files or hub:owner/name, or give --verify"},
     "fit": {
         "--calibrator nonsense": "Unknown calibrator 'nonsense'",
         "--calibrator abtt(-1)": "abtt takes a number in brackets, got (-1)",
         "--calibrator flow --seed -1": "seed should be from 0",
         "--calibrator flow --preset nonsense": "Unknown preset",
         "--calibrator flow(0)": "n_components",
+        "--output db": "db is not empty. Choose another output.",
         "--seed 1": "seed is for a flow, but abtt(1) has none. Leave it out.",
         "--preset default": "preset is for a flow",
     },
@@ -137,7 +143,14 @@ EARLY = {
         "--calibrator flow --seed -1": "seed should be from 0",
         "--fit_rows 1": "fit_rows should be 2 or more, got 1",
         "--part_rows 0": "part_rows should be 1 or more, got 0",
-        "--output db": "db should become the folder of the job, but holds docs.lance",
+        "--output db": "db should be a reindex job, new or begun, but holds docs.lance",
+    },
+    "adapt": ENCODER
+    | {
+        "--queries missing.txt": "missing.txt is missing",
+        "--columns x": "text.txt is text in lines, which has no columns, got x",
+        "--index faq.index": "One of text and index is wanted, got both",
+        "--output data": "data",
     },
     "evaluate": ENCODER
     | SEED
@@ -162,6 +175,7 @@ EARLY = {
         "--binary missing.tsv": "missing.tsv is missing",
         "--tasks sts12": "The task sts12 should be in ",
         "--published": "The published figures are those of sts12, ",
+        "--ceiling --retrieval labels.tsv": "The ceiling is learned from graded pairs, but another table was given.",
         "--fit_on eval": "fit_on is for the baselines, but none were asked for.",
     },
     "sweep": {option: said for option, said in ENCODER.items() if "pooling" not in option}
@@ -195,11 +209,9 @@ EARLY = {
         "--max_length 9999": "max_length must be from 3 to 64 tokens",
         "--frequencies missing.txt": "missing.txt is missing",
         "--pairs missing.tsv": "missing.tsv",
+        "--pairs sts12,sts13 --data_dir data": "pairs takes one task, got 2: sts12, sts13. Choose one.",
     },
-    "tokens": {
-        "--model no/such/folder": "does not exist",
-        "--model BERT --segment 9": "it knows segments 0 to 1",
-    },
+    "tokens": {"--model no/such/folder": "does not exist", "--model BERT --segment 9": "it knows segments 0 to 1"},
     "words": {
         "--pooling nonsense": "Unknown pooling",
         "--pooling mean(99)": "the encoder has 4 blocks",
@@ -227,7 +239,7 @@ EARLY = {
         "--text labels.tsv": "--text is what --linearize is fitted on. Add --linearize, or leave it out.",
         "--tasks stsb": "--tasks and --data_dir are for --linearize and --int8. For scores use `bertflow evaluate`.",
         "--private": "--private is for --push. Add --push OWNER/NAME, or leave it out.",
-        "--output BERT": "BERT holds something that is not an earlier export",
+        "--output BERT": "BERT is not empty and is not an earlier export",
     },
     "score": ENCODER
     | SEED
@@ -240,7 +252,7 @@ EARLY = {
         "--domain missing.txt": "missing.txt is missing",
         "--output out/a.xyz": "Unknown ending",
         "--save text.txt/a": "text.txt/a: Not a directory",
-        "--save BERT": "BERT holds something that is not an encoder that was saved with its scores",
+        "--save BERT": "BERT is not empty and is not an encoder that was saved with its scores",
         "--precision 2 --labels labels.tsv": "A precision lies above 0 and is at most 1, got 2",
         "--recall 0 --labels labels.tsv": "A recall lies above 0",
         "--precision 0.9": "A precision needs labelled pairs",

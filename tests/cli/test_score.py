@@ -8,8 +8,7 @@ import pytest
 import bertflow
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.closed_forms import Whitening
-from bertflow.cli import run
-from bertflow.cli.score import main
+from bertflow.cli import main
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.records import write_record
 from bertflow.scoring.scores import ScoreCalibrator
@@ -44,7 +43,7 @@ def saved(tiny_bert, files):
     fitted = CalibratedEncoder.fit(TransformerEncoder(tiny_bert, device="cpu"), Whitening(), sentences(200, 5))
     fitted.save(files / "whitened")
     argv = [files / "whitened", "--fit_on", files / "text.txt", "--labels", files / "labels.tsv"]
-    assert run(main, [*map(str, argv), "--save", str(files / "scored"), "--device", "cpu"]) == 0
+    assert main(["score", *map(str, argv), "--save", str(files / "scored"), "--device", "cpu"]) == 0
     return files / "scored"
 
 
@@ -60,7 +59,7 @@ def scored(saved, files, name, *more):
         "cpu",
         *more,
     ]
-    assert run(main, [*map(str, argv)]) == 0
+    assert main(["score", *map(str, argv)]) == 0
     return (files / name).read_text()
 
 
@@ -97,12 +96,12 @@ def test_pairs_out_of_domain_of_the_fitted_text_are_said(saved, files, tiny_bert
     (tmp_path / "strange.tsv").write_text("a\tb\n" + "".join(f"{a}\t{b}\n" for a, b in STRANGE))
     rate = ["--false_match_rate", "0.1", "--device", "cpu"]
     for encoder, more in ((saved, []), (tiny_bert, ["--fit_on", str(files / "text.txt")])):
-        assert run(main, [str(encoder), str(tmp_path / "strange.tsv"), *more, *rate]) == 0
+        assert main(["score", str(encoder), str(tmp_path / "strange.tsv"), *more, *rate]) == 0
         assert capsys.readouterr().out.count(OUT + "\n") == 1
-        assert run(main, [str(encoder), str(files / "pairs.tsv"), *more, *rate]) == 0
+        assert main(["score", str(encoder), str(files / "pairs.tsv"), *more, *rate]) == 0
         assert "out of domain" not in capsys.readouterr().out
     shutil.copytree(saved, tmp_path / "unchecked", ignore=shutil.ignore_patterns("domain"))
-    assert run(main, [str(tmp_path / "unchecked"), str(tmp_path / "strange.tsv"), *rate]) == 0
+    assert main(["score", str(tmp_path / "unchecked"), str(tmp_path / "strange.tsv"), *rate]) == 0
     assert "out of domain" not in capsys.readouterr().out, "there is nothing to tell it by"
 
 
@@ -131,7 +130,7 @@ def test_percentiles_can_be_those_of_queries_and_texts(tiny_bert, files, tmp_pat
     (tmp_path / "pairs.tsv").write_text("query\ttext\n" + "".join(f"{a}\t{b}\n" for a, b in pairs))
     rate = ["--device", "cpu", "--false_match_rate", "0.1"]
     argv = [tmp_path / "prompted", tmp_path / "pairs.tsv", *files, *rate, "--save", tmp_path / "kept"]
-    assert run(main, [*map(str, argv), "--output", str(tmp_path / "o.csv")]) == 0
+    assert main(["score", *map(str, argv), "--output", str(tmp_path / "o.csv")]) == 0
     printed = capsys.readouterr().out
     assert f"{80 * len(text):,} random query-text pairs of 80 queries and {len(text)} sentences." in printed
     assert "out of domain" not in printed, "queries are not of the text"
@@ -144,16 +143,16 @@ def test_percentiles_can_be_those_of_queries_and_texts(tiny_bert, files, tmp_pat
     percentiles = [100 * (random < cosine).mean() for cosine in expected]
     np.testing.assert_allclose([float(row["percentile"]) for row in rows], percentiles, atol=0.2)
     kept = [tmp_path / "kept", tmp_path / "pairs.tsv", *rate, "--output", tmp_path / "again.csv"]
-    assert run(main, [*map(str, kept)]) == 0
+    assert main(["score", *map(str, kept)]) == 0
     assert (tmp_path / "again.csv").read_text() == (tmp_path / "o.csv").read_text()
 
 
 def test_few_queries_and_queries_without_a_text_are_refused(tiny_bert, saved, files, tmp_path, capsys):
     (tmp_path / "queries.txt").write_text("\n".join(sentences(49, 11)))
     argv = [str(tiny_bert), str(files / "pairs.tsv"), "--queries", str(tmp_path / "queries.txt"), "--device", "cpu"]
-    assert run(main, argv) == 2
+    assert main(["score", *argv]) == 2
     assert "error: --queries goes with --fit_on TEXT, which is missing." in capsys.readouterr().err
-    assert run(main, [*argv, "--fit_on", str(files / "text.txt")]) == 3
+    assert main(["score", *argv, "--fit_on", str(files / "text.txt")]) == 3
     assert f"{tmp_path / 'queries.txt'} should hold at least 50 sentences" in capsys.readouterr().err
 
 
@@ -164,7 +163,7 @@ def cosines_of(a, b):
 def test_columns_without_a_header_are_numbered(saved, files, tmp_path, capsys):
     (tmp_path / "p.tsv").write_text("x\tthe dog runs\ta cat sleeps\n")
     argv = [str(saved), str(tmp_path / "p.tsv"), "--columns", "2,3", "--output", str(tmp_path / "o.jsonl")]
-    assert run(main, [*argv, "--false_match_rate", "0.1", "--device", "cpu"]) == 0
+    assert main(["score", *argv, "--false_match_rate", "0.1", "--device", "cpu"]) == 0
     assert f"\nThe whole result is in {tmp_path / 'o.jsonl'}.\n" in capsys.readouterr().out
     row = json.loads((tmp_path / "o.jsonl").read_text())
     assert (row["sentence1"], row["sentence2"]) == ("the dog runs", "a cat sleeps")
@@ -172,7 +171,7 @@ def test_columns_without_a_header_are_numbered(saved, files, tmp_path, capsys):
 
 def test_text_of_the_same_kind_is_in_domain_and_does_not_drift(saved, files, capsys):
     argv = [str(saved), "--domain", str(files / "new.txt"), "--fit_on", str(files / "text.txt"), "--device", "cpu"]
-    assert run(main, [*argv, "--output", str(files / "domain.tsv")]) == 0
+    assert main(["score", *argv, "--output", str(files / "domain.tsv")]) == 0
     assert "Refit now? no, " in capsys.readouterr().out
     lines = (files / "domain.tsv").read_text().splitlines()
     assert lines[0] == "sentence\tlog_likelihood\tpercentile\tin_domain"
@@ -181,9 +180,9 @@ def test_text_of_the_same_kind_is_in_domain_and_does_not_drift(saved, files, cap
 
 def test_the_density_can_be_a_flow(saved, files, capsys):
     argv = [str(saved), "--domain", str(files / "new.txt"), "--fit_on", str(files / "text.txt"), "--device", "cpu"]
-    assert run(main, [*argv, "--density", "flow"]) == 0
+    assert main(["score", *argv, "--density", "flow"]) == 0
     assert "Refit now? no, " in capsys.readouterr().out
-    assert run(main, [*argv, "--density", "kernel"]) == 2
+    assert main(["score", *argv, "--density", "kernel"]) == 2
     assert (
         capsys.readouterr().err
         == "error: Unknown calibrator 'kernel'. Known: center, standardize, abtt, whitening, ridge, two-band, blocks, "
@@ -196,9 +195,9 @@ def test_other_text_drifts(saved, files, tmp_path, capsys):
         "\n".join("green sings . " * (1 + n % 5) + one for n, one in enumerate(sentences(60, 1)))
     )
     argv = [str(saved), "--domain", str(tmp_path / "other.txt"), "--fit_on", str(files / "text.txt")]
-    assert run(main, [*argv, "--device", "cpu"]) == 0
+    assert main(["score", *argv, "--device", "cpu"]) == 0
     assert "Refit now? yes: " in capsys.readouterr().out
-    assert run(main, [*argv, "--device", "cpu", "--fail_on_drift", "--output", str(tmp_path / "o.tsv")]) == 4
+    assert main(["score", *argv, "--device", "cpu", "--fail_on_drift", "--output", str(tmp_path / "o.tsv")]) == 4
     printed = capsys.readouterr()
     assert "Refit now? yes: " in printed.out
     assert printed.err.startswith("error: This is other text than the one that was fitted on. Refit now? yes: ")
@@ -209,14 +208,14 @@ def test_other_text_drifts(saved, files, tmp_path, capsys):
 def test_what_is_saved_can_tell_drift_without_the_text(saved, files, capsys):
     assert (saved / "domain" / "domain.json").exists()
     argv = [str(saved), "--domain", str(files / "new.txt"), "--fail_on_drift", "--device", "cpu"]
-    assert run(main, argv) == 0
+    assert main(["score", *argv]) == 0
     assert "Refit now? no, " in capsys.readouterr().out
 
 
 def test_too_little_text_saves_no_domain_check_and_says_so(tiny_bert, files, tmp_path, caplog):
     (tmp_path / "few.txt").write_text("\n".join(sentences(60, 0)))
     argv = [str(tiny_bert), "--fit_on", str(tmp_path / "few.txt"), "--save", str(tmp_path / "out"), "--device", "cpu"]
-    assert run(main, [*argv, "--false_match_rate", "0.1"]) == 0
+    assert main(["score", *argv, "--false_match_rate", "0.1"]) == 0
     assert (tmp_path / "out" / "scores.json").exists()
     assert not (tmp_path / "out" / "domain").exists()
     assert "No domain check is saved: A density of 16 dimensions needs at least 64 sentences" in caplog.text
@@ -251,7 +250,7 @@ def test_what_cannot_be_used_is_one_line(arguments, code, message, saved, files,
     def spelled(text):
         return text.replace("{saved}", str(saved)).replace("{files}", str(files))
 
-    assert run(main, [*map(spelled, arguments), "--device", "cpu"]) == code
+    assert main(["score", *map(spelled, arguments), "--device", "cpu"]) == code
     assert capsys.readouterr().err == f"error: {spelled(message)}\n"
 
 
@@ -260,7 +259,7 @@ def test_scores_of_another_encoder_are_refused(saved, files, capsys):
     record = json.loads((saved / "scores.json").read_text())
     record["made_by"]["recipe"]["pooling"] = "cls"
     write_record(files / "whitened" / "scores.json", record)
-    assert run(main, [str(files / "whitened"), str(files / "pairs.tsv"), "--device", "cpu"]) == 3
+    assert main(["score", str(files / "whitened"), str(files / "pairs.tsv"), "--device", "cpu"]) == 3
     (files / "whitened" / "scores.json").unlink()
     assert (
         "was fitted on embeddings by tiny-bert with pooling 'cls'; this is tiny-bert with pooling 'mean'"
@@ -271,5 +270,5 @@ def test_scores_of_another_encoder_are_refused(saved, files, capsys):
 def test_text_that_the_calibrator_was_fitted_on_is_refused(files, tmp_path, capsys):
     (tmp_path / "seen.txt").write_text("\n".join(sentences(200, 5)))
     argv = [str(files / "whitened"), str(files / "pairs.tsv"), "--fit_on", str(tmp_path / "seen.txt")]
-    assert run(main, [*argv, "--device", "cpu"]) == 3
+    assert main(["score", *argv, "--device", "cpu"]) == 3
     assert "sentences that the encoder was not fitted on, but holds 0" in capsys.readouterr().err

@@ -8,8 +8,9 @@ import pytest
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.closed_forms import Whitening
 from bertflow.cli import main
+from bertflow.encoder.model import BlockStack
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.retrieval.ranking import Phrases
+from bertflow.retrieval.ranking import Phrases, ranks_of
 
 ANSWERS = [
     {"id": "dogs", "text": "The dog runs in the garden.", "questions": ["A big dog sings.", "the dog"]},
@@ -85,6 +86,33 @@ def test_json_is_what_the_index_finds(folder, capsys):
     assert hits[0]["score"] >= hits[1]["score"] >= hits[2]["score"]
 
 
+def test_columns_of_other_names_are_named(folder, capsys, tiny_bert):
+    (folder / "shop.csv").write_text("sku;description\n7;The red house.\n", encoding="utf-8")
+    build = ("build", "shop.index", "--answers", "shop.csv", "--model", str(tiny_bert), "--columns", "sku,description")
+    assert told(capsys, *build).startswith("shop.index: 1 answers, 1 phrases")
+    (folder / "shop.csv").write_text("sku;description\n8;The big dog.\n", encoding="utf-8")
+    assert "2 answers" in told(capsys, "add", "shop.index", "--answers", "shop.csv", "--columns", "sku,description")
+    assert "The big dog." in told(capsys, "ask", "shop.index", "The big dog.", "-k", "1")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "search build new.index --answers labels.tsv --model BERT",
+        "search build new.index --answers labels.tsv --model BERT --columns question,name",
+        "search add faq.index --answers labels.tsv --model BERT",
+        "score BERT labels.tsv --columns question,name --fit_on text.txt",
+        "score BERT --fit_on text.txt --labels labels.tsv --save scored",
+    ],
+)
+def test_a_wrong_header_is_refused_before_weights_are_read(folder, capsys, line, tiny_bert, monkeypatch):
+    monkeypatch.setattr(BlockStack, "load", None)
+    (folder / "text.txt").write_text("the dog\nthe cat\n")
+    capsys.readouterr()
+    assert main(line.replace("BERT", str(tiny_bert)).split()) == 3
+    assert "labels.tsv should have the columns" in capsys.readouterr().err
+
+
 def test_answers_can_be_added_updated_and_removed(folder, capsys):
     (folder / "more.tsv").write_text("id\ttext\nhouses\tThe small house.\n", encoding="utf-8")
     assert told(capsys, "add", "faq.index", "--answers", "more.tsv").startswith("faq.index: 4 answers, 6 phrases")
@@ -106,7 +134,7 @@ def test_evaluate_scores_raw_against_calibrated(folder, capsys):
     told(capsys, "recalibrate", "faq.index", "--model", "whitened")
     scores = json.loads(told(capsys, "evaluate", "faq.index", "--labels", "labels.tsv", "-k", "2", "--json"))
     assert (scores["questions"], scores["answers"], scores["questions_in_index"]) == (3, 3, 1)
-    systems = {"raw", "Whitening(n_components=4)"}
+    systems = {"raw", "Whitening(n_components=4)", "bm25"}
     assert {(row["system"], row["metric"]) for row in scores["rows"]} == {
         (system, metric) for system in systems for metric in ("hit@1", "hit@2", "mrr", "map")
     }
@@ -116,33 +144,24 @@ def test_evaluate_scores_raw_against_calibrated(folder, capsys):
     assert "1 of the questions are in the index themselves" in out
 
 
-def test_a_right_answer_that_is_not_there_is_refused(folder, capsys):
-    (folder / "labels.tsv").write_text("question\tid\nwhy\tnope\n", encoding="utf-8")
-    assert refused(capsys, 3, "evaluate", "faq.index", "--labels", "labels.tsv") == (
-        "error: 1 right answers are not in faq.index, 'nope' for 'why' the first. "
-        "Add them, or leave these labels out.\n"
-    )
-
-
 def phrases(rng, n, dim=5):
     unit = rng.standard_normal((n, dim))
     names = tuple(f"{number:02d}" for number in range(n))
-    return Phrases(np.arange(n), np.arange(n), names, unit / np.linalg.norm(unit, axis=1, keepdims=True))
+    return Phrases(names, np.arange(n), unit / np.linalg.norm(unit, axis=1, keepdims=True))
 
 
 def test_ranks_are_those_of_a_loop():
     rng = np.random.default_rng(0)
     held, questions = phrases(rng, 12), rng.standard_normal((20, 5))
-    right = [frozenset(rng.choice(held.names, 3, replace=False)) for _ in questions]
-    for question, names, ranks in zip(questions, right, held.ranks(questions, right), strict=True):
+    right = {str(row): frozenset(rng.choice(held.names, 3, replace=False)) for row in range(len(questions))}
+    for question, names, found in zip(questions, right.values(), ranks_of(held, questions, right, "it"), strict=True):
         falling = [held.names[row] for row in np.argsort(-(held.unit @ question))]
-        assert ranks.tolist() == sorted(1 + falling.index(name) for name in names)
+        assert found.tolist() == sorted(1 + falling.index(name) for name in names)
 
 
 def test_ties_count_against_the_index():
-    held = Phrases(np.arange(4), np.arange(4), ("a", "b", "c", "d"), np.ones((4, 1)))
-    ranks = held.ranks(np.ones((1, 1)), [frozenset({"a", "c"})])
-    assert ranks[0].tolist() == [3, 4]
+    held = Phrases("abcd", np.arange(4), np.ones((4, 1)))
+    assert ranks_of(held, np.ones((1, 1)), {"q": frozenset({"a", "c"})}, "it")[0].tolist() == [3, 4]
 
 
 @pytest.mark.slow

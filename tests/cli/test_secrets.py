@@ -4,11 +4,15 @@ import json
 
 import pytest
 
-from bertflow.api.searching import reindex, search
-from bertflow.cli import main, without_secrets
+from bertflow.api.searching import search
+from bertflow.api.vectors import reindex
+from bertflow.cli import main
 from bertflow.cli.command import Command
+from bertflow.cli.commands import Row
+from bertflow.cli.program import without_secrets
 from bertflow.errors import KEEP_SECRET, UsageError, redacted
-from bertflow.retrieval.collections import Address, open_collection, parse_address
+from bertflow.retrieval.address import Address, parse_address
+from bertflow.retrieval.collections import open_collection
 
 WORD = "s3cr3t"
 FORMS = {
@@ -74,8 +78,7 @@ EVERY_CALL, EVERY_FORM = ("URL", "keyword", "key"), ("reindex", "print_config")
 
 
 @pytest.mark.parametrize(
-    ("form", "call"),
-    [(form, call) for form in FORMS for call in CALLS if form in EVERY_CALL or call in EVERY_FORM],
+    ("form", "call"), [(form, call) for form in FORMS for call in CALLS if form in EVERY_CALL or call in EVERY_FORM]
 )
 def test_a_secret_is_shown_nowhere(form, call, monkeypatch, capsys, tmp_path):
     address = FORMS[form].format(WORD)
@@ -93,7 +96,7 @@ def test_a_secret_is_shown_nowhere(form, call, monkeypatch, capsys, tmp_path):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_secret_is_refused_with_what_to_do(form):
+def test_a_secret_is_refused_with_what_to_do(form, refusal):
     refused = f"The address of a collection holds a password or a key, which others could read. {KEEP_SECRET}"
     address = FORMS[form].format(WORD)
     for call in (
@@ -101,9 +104,7 @@ def test_a_secret_is_refused_with_what_to_do(form):
         lambda: parse_address(redacted(address)),
         lambda: reindex(address, "lancedb:db/docs", calibrator="center"),
     ):
-        with pytest.raises(UsageError) as caught:
-            call()
-        assert str(caught.value) == refused
+        assert refusal(call, error=UsageError) == (refused)
     assert KEEP_SECRET.startswith("Leave it out. ")
     assert "PGPASSWORD or ~/.pgpass for Postgres, QDRANT_API_KEY for Qdrant" in KEEP_SECRET
 
@@ -130,7 +131,7 @@ def test_a_key_that_is_an_option_is_not_printed():
             api_key: The key.
         """
 
-    command = Command("serving", serving)
+    command = Command("serving", Row("", serving))
     assert command.print_config([]) == "api_key: null\n"
     with pytest.raises(UsageError, match=r"^api_key would be shown here\. Leave it out, and set it in the environment"):
         command.print_config(["--api_key", WORD])

@@ -58,7 +58,7 @@ def test_a_row_of_zeros_is_a_failed_embedding(tmp_path, capsys, ending):
         assert main(command) == 3
         assert capsys.readouterr().err == (
             f"error: {path}, row 20: a vector is wanted, got zeros alone, as where an embedding failed. "
-            "Leave the row out, or embed it again.\n"
+            "Embed the row again, or leave such rows out with --skip_bad FILE.\n"
         )
         assert main([*command, "--skip_bad", listed]) == 0
         assert last_line(capsys) == f"skipped 1 rows, listed in {listed}"
@@ -70,14 +70,15 @@ def test_without_it_the_first_bad_row_ends_the_command_and_nothing_is_left(vecto
     arguments = ["transform", "--calibrator", str(vectors / "c"), "--output", str(vectors / "z.npy")]
     assert main([*arguments, "--vectors", str(vectors / "x.npy")]) == 3
     assert capsys.readouterr().err == (
-        f"error: {vectors / 'x.npy'}, row 3: vectors must be finite, got nan. Leave the row out.\n"
+        f"error: {vectors / 'x.npy'}, row 3: vectors must be finite, got nan. Leave the row out, or such rows with "
+        "--skip_bad FILE.\n"
     )
     assert sorted(path.name for path in vectors.iterdir()) == ["c", "x.npy", "x.parquet"]
 
 
 def test_a_flow_is_fitted_to_the_rows_that_are_left(vectors, capsys, monkeypatch):
     seen = []
-    monkeypatch.setattr("bertflow.runs.vectors.fit_flow", lambda x, *_: seen.append(np.array(x)) or 1 / 0)
+    monkeypatch.setattr("bertflow.training.flow_fit.fit_flow", lambda x, *_, **how: seen.append(np.array(x)) or 1 / 0)
     given = ["--vectors", str(vectors / "x.npy"), "--skip_bad", str(vectors / "bad.tsv")]
     assert main(["fit", "--calibrator", "flow", "--output", str(vectors / "c"), *given]) == 5  # stopped there
     np.testing.assert_array_equal(seen[0], KEPT)
@@ -109,22 +110,6 @@ def test_embed_leaves_out_lines_and_keeps_the_order_of_the_others(tiny_bert, tmp
         assert main([*arguments, "--skip_bad", str(tmp_path / "bad.csv")]) == 0
         assert last_line(capsys) == f"skipped 2 rows, listed in {tmp_path / 'bad.csv'}"
     assert EmbeddingStore.open(store).row_ids.tolist() == [0, 1, 0]
-
-
-def test_embed_refuses_rows_without_text_and_leaves_them_out_if_asked_to(tiny_bert, tmp_path, capsys):
-    text, store = tmp_path / "text.parquet", tmp_path / "store"
-    pq.write_table(pa.table({"text": ["the dog sings .", None, "the cat sleeps .", " ", "a bird eats ."]}), text)
-    arguments = ["embed", str(text), "--store", str(store), "--model", str(tiny_bert), "--device", "cpu"]
-    assert main(arguments) == 3
-    assert capsys.readouterr().err.endswith(
-        f"error: {text}, row 2: the column text should hold text, got None. Fill it in, or leave the line out.\n"
-    )
-    for _ in range(2):
-        assert main([*arguments, "--skip_bad", str(tmp_path / "bad.tsv")]) == 0
-        assert last_line(capsys) == f"skipped 2 rows, listed in {tmp_path / 'bad.tsv'}"
-    listed = [line.split("\t")[1] for line in (tmp_path / "bad.tsv").read_text().splitlines()]
-    assert listed == ["row", "2", "4"]
-    assert EmbeddingStore.open(store).row_ids.tolist() == [0, 1, 2]
 
 
 def test_pairs_are_left_out_of_a_score(tiny_bert, tmp_path, capsys):

@@ -12,24 +12,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertflow.cli.paper_tables import command as paper_command
-from bertflow.cli.train import command as train_command
+from bertflow.cli.command import command
 from bertflow.records import read_record
 from bertflow.store.store import EmbeddingStore
 
+from .conftest import SLEEPING as SENTENCES
+from .conftest import TRAINING
+
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = {path.stem: path for path in sorted((ROOT / "configs" / "slurm").glob("*.sbatch"))}
-NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
-SENTENCES = [f"the {a} {b} sleeps in the {c} ." for a in ("big", "small", "red", "green") for b in NOUNS for c in NOUNS]
 OPTIONS = [
-    "--trainer.enable_progress_bar=false",
-    "--trainer.accelerator=cpu",
-    "--report=false",
-    "--trainer.log_every_n_steps=4",
-    "--flow.glow.hidden=8",
-    "--flow.batch_size=16",
-    "--flow.epochs=60",
-    "--flow.keep=last",
+    *TRAINING,
+    *["--trainer.log_every_n_steps=4", "--flow.batch_size=16", "--flow.epochs=60", "--flow.keep=last"],
 ]
 TIMEOUT = 200
 
@@ -99,24 +93,24 @@ def test_what_the_guide_submits_is_understood(submitted):
     named = ["--model", "bert-base-uncased", "--pooling", "first-last-avg"]
     assert (offline, argv) == ("1", ["embed", "text.txt", "--store", "store", *named])
     _, argv = submitted(f"{train} --flow.epochs 3")
-    options = train_command.parse(argv[1:])
+    options = command("train").parse(argv[1:])
     assert (options["resume"], options["output"], options["flow"].epochs) == ("auto", "runs/mine", 3)
     assert (options["text"].sentences, options["text"].store) == ("text.txt", "store")
-    assert (options["encoder"].model, options["encoder"].pooling) == ("bert-base-uncased", "first-last-avg")
+    assert (options["encoder"]["model"], options["encoder"]["pooling"]) == ("bert-base-uncased", "first-last-avg")
 
 
 def test_the_lines_of_the_paper_are_made_by_an_array_and_merged_without_one(submitted):
-    page = (ROOT / "docs" / "paper-tables.md").read_text(encoding="utf-8").replace("\\\n", " ")
+    page = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8").replace("\\\n", " ")
     (line,) = re.findall(r"^sbatch --array=1-12 (.*)$", page, re.MULTILINE)
     offline, argv = submitted(f"sbatch {line} --seeds 3", SLURM_ARRAY_TASK_ID="7", NLI_MODELS="one two")
-    options = {name: value for name, value in paper_command.parse(argv[1:]).items() if name != "show_lines"}
+    options = {name: value for name, value in command("paper-tables").parse(argv[1:]).items() if name != "show_lines"}
     assert (offline, options["line"], options["seeds"], options["models"]) == ("1", 7, 3, "bert-base-uncased")
     assert (options["nli"], options["nli_models"], str(options["output"])) == (
         "snli.jsonl",
         ["one", "two"],
         "runs/paper",
     )
-    assert paper_command.parse(submitted(f"sbatch {line}")[1][1:])["line"] is None
+    assert command("paper-tables").parse(submitted(f"sbatch {line}")[1][1:])["line"] is None
 
 
 @pytest.mark.parametrize(
@@ -131,7 +125,7 @@ def test_several_texts_are_read_and_those_of_the_hub_through_the_network(text, t
     assert submitted(f"{call}/embed.sbatch") == (offline, ["embed", *texts, "--store", "s"])
     assert submitted(f"{call}/embed.sbatch", HF_HUB_OFFLINE="1")[0] == "1"
     found, argv = submitted(f"{call}/train.sbatch")
-    assert (found, train_command.parse(argv[1:])["text"].sentences) == (offline, texts)
+    assert (found, command("train").parse(argv[1:])["text"].sentences) == (offline, texts)
 
 
 def test_a_file_may_have_a_blank_in_its_name(submitted, tmp_path):
@@ -161,8 +155,8 @@ def cluster(tiny_bert, tmp_path_factory):
     pid = f"{folder}/pid-$SLURM_JOB_ID-$SLURM_PROCID"
     (commands / "srun").write_text(f'#!/bin/bash\nshift\necho $$ > {pid}\nexec "$@"\n')
     (commands / "python").write_text(f'#!/bin/bash\nexec {sys.executable} "$@"\n')
-    for command in commands.iterdir():
-        command.chmod(0o755)
+    for path in commands.iterdir():
+        path.chmod(0o755)
     environment = {
         **os.environ,
         "PATH": f"{commands}:{os.environ['PATH']}",

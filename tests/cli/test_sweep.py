@@ -4,8 +4,7 @@ import sys
 import numpy as np
 import pytest
 
-from bertflow.cli import run
-from bertflow.cli.sweep import main
+from bertflow.cli import main
 
 WORDS = ["the", "man", "dog", "cat", "bird", "house", "runs", "sleeps", "eats", "big", "small", "red", "in", "and"]
 pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
@@ -34,14 +33,14 @@ def labels(tmp_path):
 
 
 def refused(capsys, *argv):
-    assert run(main, [*map(str, argv)]) == 2
+    assert main(["sweep", *map(str, argv)]) == 2
     return capsys.readouterr().err
 
 
 def test_its_files_are_written_and_repeat_byte_for_byte(tiny_bert, task, tmp_path):
     for name in ("a", "b"):
         argv = [str(tiny_bert), "--tasks", task, "--device", "cpu", "--layers", "0,2", "--tokens", "mean,cls"]
-        assert run(main, [*argv, "--output", str(tmp_path / name)]) == 0
+        assert main(["sweep", *argv, "--output", str(tmp_path / name)]) == 0
     for file in ("sweep.json", "sweep.md", "sweep.csv"):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
     record = json.loads((tmp_path / "a" / "run.json").read_text())
@@ -53,7 +52,7 @@ def test_without_matplotlib_the_rest_is_written_and_that_is_said(tiny_bert, task
     monkeypatch.delitem(sys.modules, "bertflow.plots", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     argv = [str(tiny_bert), "--tasks", task, "--device", "cpu", "--layers", "1", "--tokens", "mean"]
-    assert run(main, [*argv, "--output", str(tmp_path / "out")]) == 0
+    assert main(["sweep", *argv, "--output", str(tmp_path / "out")]) == 0
     assert capsys.readouterr().err == (
         "note: no heatmap was drawn. This needs the package matplotlib. "
         "Install it with: pip install 'bertflow[plots]'\n"
@@ -62,7 +61,9 @@ def test_without_matplotlib_the_rest_is_written_and_that_is_said(tiny_bert, task
 
 
 def test_labels_are_probed_instead(tiny_bert, labels, capsys):
-    assert run(main, [str(tiny_bert), "--labels", labels, "--folds", "3", "--device", "cpu", "--tokens", "max"]) == 0
+    assert (
+        main(["sweep", str(tiny_bert), "--labels", labels, "--folds", "3", "--device", "cpu", "--tokens", "max"]) == 0
+    )
     printed = capsys.readouterr().out
     assert "accuracy" in printed
     assert "3 stratified folds (seed 0); 40 texts of labels.tsv, 2 labels" in printed
@@ -79,7 +80,7 @@ def conll(tmp_path):
 
 def test_words_in_their_sentences_are_probed_by_their_tags(tiny_bert, conll, tmp_path, capsys):
     argv = [str(tiny_bert), "--labels", conll, "--folds", "3", "--device", "cpu", "--layers", "0,2", "--tokens", "mean"]
-    assert run(main, [*argv, "--output", str(tmp_path / "out")]) == 0
+    assert main(["sweep", *argv, "--output", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr().out
     assert "Entity F1 x 100 of a logistic regression" in printed
     assert "3 folds of whole sentences (seed 0)" in printed
@@ -95,20 +96,11 @@ def test_words_in_their_sentences_are_probed_by_their_tags(tiny_bert, conll, tmp
     )
 
 
-def test_the_papers_names_of_calibrators_are_taken(tiny_bert, conll, tmp_path):
-    argv = [str(tiny_bert), "--labels", conll, "--folds", "2", "--device", "cpu", "--layers", "2", "--tokens", "cls"]
-    assert run(main, [*argv, "--compare", "sn,standardize,natsv(2),abtt(2)", "--output", str(tmp_path / "out")]) == 0
-    rows = json.loads((tmp_path / "out" / "sweep.json").read_text())["rows"]
-    values = {row["calibrator"]: row["f1"] for row in rows if row["pooling"] == "cls(2)"}
-    assert values["sn"] == values["standardize"]
-    assert values["natsv(2)"] == values["abtt(2)"]
-
-
 def test_another_column_can_be_the_tag(tiny_bert, tmp_path, capsys):
     path = tmp_path / "a.conll"
     path.write_text("".join(f"1 {one.split()[0]} {'N' if 'dog' in one else 'V'} q\n\n" for one in sentences(30, 1)))
     argv = [str(tiny_bert), "--labels", str(path), "--folds", "2", "--device", "cpu", "--layers", "1"]
-    assert run(main, [*argv, "--tokens", "mean", "--columns", "2,3", "--compare", "raw"]) == 0
+    assert main(["sweep", *argv, "--tokens", "mean", "--columns", "2,3", "--compare", "raw"]) == 0
     assert "30 words in 30 sentences of a.conll, 2 tags" in capsys.readouterr().out
 
 
@@ -138,7 +130,7 @@ def test_options_of_words_are_refused_without_words(tiny_bert, labels, capsys):
 @pytest.mark.slow
 def test_on_a_real_encoder_the_tuned_last_layer_is_best(minilm, shared_data, tmp_path):
     argv = [str(minilm), "--data_dir", str(shared_data / "sts"), "--tokens", "mean,cls", "--max_length", "128"]
-    assert run(main, [*argv, "--output", str(tmp_path)]) == 0
+    assert main(["sweep", *argv, "--output", str(tmp_path)]) == 0
     rows = json.loads((tmp_path / "sweep.json").read_text())["rows"]
     raw = {row["pooling"]: 100 * row["value"] for row in rows if row["calibrator"] == "raw"}
     assert max(raw, key=raw.get) == "mean(6)"

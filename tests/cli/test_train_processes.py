@@ -9,6 +9,7 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -16,15 +17,11 @@ import torch
 
 from bertflow.records import read_record
 
+from .conftest import NOUNS, TRAINING
+
 TRAIN = Path(__file__).resolve().parents[2] / "train.py"
-NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
-SENTENCES = [
-    f"the {a} {b} {v} in the {c} ."
-    for a in ("big", "small", "red", "green")
-    for b in NOUNS
-    for c in NOUNS
-    for v in ("runs", "sings")
-]
+FORMS = product(("big", "small", "red", "green"), NOUNS, ("runs", "sings"), NOUNS)
+SENTENCES = [f"the {a} {b} {v} in the {c} ." for a, b, v, c in FORMS]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 LAUNCHERS = {"one": [sys.executable], "two ranks": [*TORCHRUN, "--standalone", "--nproc-per-node=2"]}
 TIMEOUT = 200
@@ -62,19 +59,9 @@ def scene(tiny_bert, tmp_path_factory):
     folder = tmp_path_factory.mktemp("processes")
     (folder / "text.txt").write_text("\n".join(SENTENCES), encoding="utf-8")
     (folder / "remember.py").write_text(REMEMBER)
-    options = [
-        f"--encoder.model={tiny_bert}",
-        f"--data.sentences={folder / 'text.txt'}",
-        "--encoder.pooling=mean(1,2)",
-        "--trainer.enable_progress_bar=false",
-        "--trainer.accelerator=cpu",
-        "--report=false",
-        "--trainer.log_every_n_steps=5",
-        "--trainer.callbacks=remember.Remember",
-        "--flow.glow.hidden=8",
-        "--flow.batch_size=32",
-        "--flow.keep=last",
-    ]
+    options = [f"--encoder.model={tiny_bert}", f"--data.sentences={folder / 'text.txt'}", *TRAINING]
+    options += ["--trainer.log_every_n_steps=5", "--trainer.callbacks=remember.Remember", "--flow.batch_size=32"]
+    options.append("--flow.keep=last")
     return folder, options
 
 

@@ -14,8 +14,9 @@ from bertflow.records import read_record
 from bertflow.runs import folder as run_folder
 from bertflow.training import trainer as train_trainer
 
-NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
-SENTENCES = [f"the {a} {b} sleeps in the {c} ." for a in ("big", "small", "red", "green") for b in NOUNS for c in NOUNS]
+from .conftest import SLEEPING as SENTENCES
+from .conftest import TRAINING
+
 EPOCH, EPOCHS = 8, 3  # 16 of 144 sentences are held out, 16 are a batch
 
 pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")  # few words, 16 dimensions
@@ -44,18 +45,8 @@ class KillAt(pl.Callback):
 def options(tiny_bert, tmp_path_factory):
     text = tmp_path_factory.mktemp("text") / "text.txt"
     text.write_text("\n".join(SENTENCES), encoding="utf-8")
-    return [
-        f"--encoder.model={tiny_bert}",
-        f"--data.sentences={text}",
-        "--encoder.pooling=mean(1,2)",
-        "--trainer.enable_progress_bar=false",
-        "--trainer.accelerator=cpu",
-        "--report=false",
-        "--trainer.log_every_n_steps=3",
-        "--flow.glow.hidden=8",
-        "--flow.batch_size=16",
-        f"--flow.epochs={EPOCHS}",
-    ]
+    given = [f"--encoder.model={tiny_bert}", f"--data.sentences={text}", f"--flow.epochs={EPOCHS}"]
+    return [*given, *TRAINING, "--trainer.log_every_n_steps=3", "--flow.batch_size=16"]
 
 
 @pytest.fixture(scope="module")
@@ -194,9 +185,7 @@ def test_the_run_of_a_checkpoint_is_the_output_if_none_is_given(stopped, whole, 
 
 def test_what_was_begun_and_no_further_is_begun_again(whole, options, tmp_path):
     (tmp_path / "run").mkdir()
-    config = (whole / "config.yaml").read_text()
-    (tmp_path / "run" / "config.yaml").write_text(config)
-    (tmp_path / "run" / ".config.yaml.x1").write_text(config[:9])
+    (tmp_path / "run" / ".run.json.x1").write_text((whole / "run.json").read_text()[:9])
     assert bertflow(["train", *options, f"--output={tmp_path / 'run'}", "--resume=auto"]) == 0
     require_equal_runs(tmp_path / "run", whole)
 
@@ -204,7 +193,7 @@ def test_what_was_begun_and_no_further_is_begun_again(whole, options, tmp_path):
 def test_a_config_of_someone_elses_is_not_written_over(options, tmp_path, capsys):
     (tmp_path / "config.yaml").write_text("mine: true\n")
     assert bertflow(["train", *options, f"--output={tmp_path}", "--resume=auto"]) == 2
-    assert "should be new or empty, but something is there" in capsys.readouterr().err
+    assert "is not empty" in capsys.readouterr().err
 
 
 def test_half_written_files_of_a_killed_run_are_cleared_away(stopped):

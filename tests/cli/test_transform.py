@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import shutil
 import time
 
 import numpy as np
@@ -15,13 +14,11 @@ from bertflow.calibration.closed_forms import Center, Whitening
 from bertflow.calibration.saving import Provenance
 from bertflow.cli import main
 from bertflow.data import vectors
-from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.moments import Moments
-from bertflow.runs import matrix
 from bertflow.store import store as store_module
 from bertflow.store.store import EmbeddingStore
 
-from .conftest import X
+from .conftest import RowEncoder, X
 
 FORK = multiprocessing.get_context("fork")
 N = 300
@@ -29,21 +26,9 @@ RECIPE = {"encoder": "rows", "weights": "abc", "pooling": "mean"}
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
 
 
-class RowEncoder(AbstractEncoder):
-    """The embedding of the sentence "k" is row k of X."""
-
-    dim = 8
-
-    def _encode(self, sentences, *_):
-        return X[[int(sentence) for sentence in sentences]]
-
-    def describe(self):
-        return RECIPE
-
-
 @pytest.fixture
 def store(tmp_path):
-    return EmbeddingStore.build(RowEncoder(), [str(k) for k in range(N)], tmp_path / "store").folder
+    return EmbeddingStore.build(RowEncoder(RECIPE), [str(k) for k in range(N)], tmp_path / "store").folder
 
 
 @pytest.fixture(autouse=True)
@@ -57,8 +42,7 @@ def calibrator(tmp_path):
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
-    """Sizes at which a few hundred rows are many blocks and many entries of the journal."""
-    monkeypatch.setattr(matrix, "EVERY", 20 * 5 * 4)
+    """Sizes at which a few hundred rows are many blocks."""
     for function in (vectors.Vectors.blocks, EmbeddingStore.blocks):
         monkeypatch.setattr(function, "__defaults__", (7, *function.__defaults__[1:]))
     monkeypatch.setattr(store_module, "CHUNK", 7)
@@ -66,18 +50,8 @@ def _small_blocks(monkeypatch):
 
 def transform(source, output, *more, calibrator="c"):
     kind = "--vectors" if source.suffix else "--store"
-    return main(
-        [
-            "transform",
-            kind,
-            str(source),
-            "--calibrator",
-            str(source.parent / calibrator),
-            "--output",
-            str(output),
-            *more,
-        ]
-    )
+    given = [kind, str(source), "--calibrator", str(source.parent / calibrator), "--output", str(output)]
+    return main(["transform", *given, *more])
 
 
 def refused(capsys, *arguments, code=3, **options):
@@ -177,86 +151,12 @@ def killed(source, output, begun):
     assert not output.is_file()
 
 
-@pytest.mark.parametrize(("source", "output"), [kind for kind in KINDS if kind[1] != "z"])
-def test_a_run_that_was_killed_goes_on_where_it_was(request, tmp_path, calibrator, capsys, source, output):
-    path, journal = request.getfixturevalue(source), tmp_path / f".{output}.journal"
-    killed(path, tmp_path / output, journal.exists)
-    assert transform(path, tmp_path / output) == 0
-    kept = int(capsys.readouterr().out.split(" of them there already")[0].split()[-1])
-    assert 21 <= kept < N, "seven rows a block, an entry after twenty"
-    np.testing.assert_allclose(read(tmp_path / output), calibrator.transform(X), rtol=1e-5, atol=1e-6)
-    assert hidden(tmp_path) == []
-
-
 def test_a_store_that_was_killed_goes_on_where_it_was(store, tmp_path, calibrator):
     killed(store, tmp_path / "z", lambda: len(list(tmp_path.glob("z/done/*.json"))) > 2)
     kept = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("z/done/*.json")}
     assert transform(store, tmp_path / "z") == 0
     assert {name: (tmp_path / "z/done" / name).stat().st_mtime_ns for name in kept} == kept
     np.testing.assert_allclose(read(tmp_path / "z"), calibrator.transform(X), rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("change", ["rows", "calibrator"])
-def test_what_was_begun_with_other_rows_or_another_calibrator_is_begun_again(npy, tmp_path, capsys, change):
-    killed(npy, tmp_path / "z.npy", (tmp_path / ".z.npy.journal").exists)
-    x = X + 1 if change == "rows" else X
-    np.save(npy, x)
-    if change == "calibrator":
-        shutil.rmtree(tmp_path / "c")
-        Whitening(5).fit(X * 2).save(tmp_path / "c")
-    assert transform(npy, tmp_path / "z.npy") == 0
-    assert "there already" not in capsys.readouterr().out
-    from bertflow.calibration.spelling import load_calibrator
-
-    np.testing.assert_allclose(
-        read(tmp_path / "z.npy"), load_calibrator(tmp_path / "c").transform(x), rtol=1e-5, atol=1e-6
-    )
-
-
-def test_other_rows_of_the_same_length_name_and_time_are_other_rows(npy, tmp_path, calibrator, capsys):
-    killed(npy, tmp_path / "z.npy", (tmp_path / ".z.npy.journal").exists)
-    before = npy.stat()
-    np.save(npy, X[::-1])
-    os.utime(npy, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert npy.stat().st_size == before.st_size
-    assert transform(npy, tmp_path / "z.npy") == 0
-    printed = capsys.readouterr()
-    assert "there already" not in printed.out
-    assert "was begun from other rows, or by another calibrator. It is begun again." in printed.err
-    np.testing.assert_allclose(read(tmp_path / "z.npy"), calibrator.transform(X[::-1]), rtol=1e-5, atol=1e-6)
-
-
-def test_the_same_rows_under_another_name_and_time_are_gone_on_with(npy, tmp_path, calibrator, capsys):
-    killed(npy, tmp_path / "z.npy", (tmp_path / ".z.npy.journal").exists)
-    moved = npy.rename(tmp_path / "y.npy")
-    os.utime(moved)
-    assert transform(moved, tmp_path / "z.npy") == 0
-    assert "there already" in capsys.readouterr().out
-    np.testing.assert_allclose(read(tmp_path / "z.npy"), calibrator.transform(X), rtol=1e-5, atol=1e-6)
-
-
-def test_rows_that_were_damaged_on_disk_are_made_again(npy, tmp_path, calibrator, capsys):
-    killed(npy, tmp_path / "z.npy", (tmp_path / ".z.npy.journal").exists)
-    partial = bytearray((tmp_path / ".z.npy.partial").read_bytes())
-    partial[200] ^= 64
-    (tmp_path / ".z.npy.partial").write_bytes(partial)
-    assert transform(npy, tmp_path / "z.npy") == 0
-    assert "there already" not in capsys.readouterr().out
-    np.testing.assert_allclose(read(tmp_path / "z.npy"), calibrator.transform(X), rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("output", ["z.npy", "z.parquet"])
-def test_a_run_that_was_killed_in_its_last_step_is_done(parquet, tmp_path, calibrator, capsys, monkeypatch, output):
-    def killed(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(matrix, "_remove", killed)
-        assert transform(parquet, tmp_path / output) == 1
-    assert transform(parquet, tmp_path / output) == 0
-    assert "300 of them there already" in capsys.readouterr().out
-    assert hidden(tmp_path) == []
-    np.testing.assert_allclose(read(tmp_path / output), calibrator.transform(X), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(("source", "output"), [kind for kind in KINDS if kind[1] != "z"])
@@ -334,54 +234,26 @@ def test_a_file_that_is_written_to_while_it_is_read_is_refused(
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_rows_of_another_job_are_not_taken_for_ones_own(npy, tmp_path, calibrator, monkeypatch):
-    killed(npy, tmp_path / "z.npy", (tmp_path / ".z.npy.journal").exists)
-    Whitening(5).fit(X * 2).save(tmp_path / "other")
-
-    def interrupted(self, x):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(AbstractCalibrator, "transform", interrupted)
-        assert transform(npy, tmp_path / "z.npy", calibrator="other") == 1
-    assert transform(npy, tmp_path / "z.npy") == 0
-    np.testing.assert_allclose(read(tmp_path / "z.npy"), calibrator.transform(X), rtol=1e-5, atol=1e-6)
-
-
 def test_what_was_killed_in_the_last_step_is_tidied_up(npy, tmp_path):
     (tmp_path / ".z.parquet.abcd0123").write_bytes(b"half")
     assert transform(npy, tmp_path / "z.parquet") == 0
     assert hidden(tmp_path) == []
 
 
-def test_an_interruption_says_how_to_go_on(npy, tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize(("source", "output"), KINDS)
+def test_an_interruption_leaves_no_file_and_says_how_a_store_goes_on(
+    request, tmp_path, capsys, monkeypatch, source, output
+):
     def interrupted(self, x):
         raise KeyboardInterrupt
 
+    path = request.getfixturevalue(source)
     monkeypatch.setattr(AbstractCalibrator, "transform", interrupted)
-    assert transform(npy, tmp_path / "z.npy") == 1
-    assert (
-        capsys.readouterr().err == "note: What is done is kept: run the same command again to continue.\ninterrupted\n"
-    )
-    assert not (tmp_path / "z.npy").exists()
-
-
-def test_two_processes_do_not_write_one_file(npy, tmp_path, capsys):
-    def hold(begun, go_on):
-        with matrix.locked(tmp_path / ".lock.z.npy") as held:
-            assert held
-            begun.set()
-            go_on.wait(60)
-
-    begun, go_on = FORK.Event(), FORK.Event()
-    holder = FORK.Process(target=hold, args=(begun, go_on))
-    holder.start()
-    assert begun.wait(30)
-    assert refused(capsys, npy, tmp_path / "z.npy") == (
-        f"{tmp_path / 'z.npy'} is being written by another process. Wait for it, or name another file."
-    )
-    go_on.set()
-    holder.join(30)
+    assert transform(path, tmp_path / output) == 1
+    note = "note: What is done is kept: run the same command again to continue.\n" if output == "z" else ""
+    assert capsys.readouterr().err == f"{note}interrupted\n"
+    assert not (tmp_path / output).is_file()
+    assert hidden(tmp_path) == []
 
 
 # What is refused
@@ -417,26 +289,11 @@ def test_another_width_is_refused(request, tmp_path, capsys, source):
     )
 
 
-def test_a_bad_row_is_named_and_leaves_no_file(tmp_path, capsys):
-    x = X.copy()
-    x[200, 3] = np.inf
-    np.save(tmp_path / "x.npy", x)
-    assert refused(capsys, tmp_path / "x.npy", tmp_path / "z.npy") == (
-        f"{tmp_path / 'x.npy'}, row 200: vectors must be finite, got inf. Leave the row out."
-    )
-    assert not (tmp_path / "z.npy").exists()
-
-
 @pytest.mark.parametrize(
     ("source", "output", "code", "message"),
     [
         ("npy", "z", 2, "Plain vectors are written to .npy or .parquet, got {output}. Name such a file."),
-        (
-            "store",
-            "z.txt",
-            2,
-            "{output} should be .npy, .parquet or a folder, without an ending. Name one of these.",
-        ),
+        ("store", "z.txt", 2, "{output} should be .npy, .parquet or a folder, without an ending. Name one of these."),
         ("npy", "x.npy", 3, "{output} is there already. Delete it, or name another file."),
     ],
 )

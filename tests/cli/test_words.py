@@ -3,14 +3,13 @@ import sys
 
 import pytest
 
-from bertflow.cli import run
-from bertflow.cli.words import main
+from bertflow.cli import main
 
 SENTENCES = ["--in", "the man sleeps and the dog eats", "--in", "a red dog and a man and the cat"]
 
 
 def printed(capsys, *argv):
-    assert run(main, [*map(str, argv)]) == 0
+    assert main(["words", *map(str, argv)]) == 0
     return capsys.readouterr().out
 
 
@@ -25,13 +24,6 @@ def study(tmp_path):
     lists = {"closer": [["man", "dog", "cat"]], "offsets": [["man", "dog", "cat", "the"]], "pairs": [["man", "dog"]]}
     path.write_text(json.dumps({"title": "men", "mentions": mentions, **lists}))
     return path
-
-
-def test_words_in_sentences_are_compared(tiny_bert, capsys):
-    out = printed(capsys, "man", "dog", *SENTENCES, "--model", tiny_bert)
-    assert "context 2" in out
-    assert "mean(4)" in out
-    assert "man ~ dog: closer in 'context 2' than in 'context 1' at " in out
 
 
 def test_a_study_prints_offsets_and_verdicts(tiny_bert, study, capsys):
@@ -70,27 +62,17 @@ def test_without_matplotlib_pictures_are_refused_before_the_work(tiny_bert, tmp_
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     arguments = ["man", "dog", *SENTENCES, "--model", str(tiny_bert), "--output", str(tmp_path / "out")]
-    assert run(main, arguments) == 2
+    assert main(["words", *arguments]) == 2
     captured = capsys.readouterr()
     assert captured.err == "error: This needs the package matplotlib. Install it with: pip install 'bertflow[plots]'\n"
     assert captured.out == ""
     assert not (tmp_path / "out").exists()
 
 
-def test_a_missing_word_is_one_line(tiny_bert, capsys):
-    assert run(main, ["man", "queen", *SENTENCES[:2], "--model", str(tiny_bert)]) == 3
-    assert capsys.readouterr().err == (
-        "error: The word 'queen' is not in the sentence 'the man sleeps and the dog eats'. Its pieces are "
-        "[CLS] the man sleeps and the dog eats [SEP]. Name a whole word, in the case that the tokenizer has it.\n"
-    )
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ([], "Words with sentences (--in), or a study, are wanted; got neither. Give one of them."),
-        (["man", "--study", "bank"],
-         "Words with sentences (--in), or a study, are wanted; got both. Give one of them."),
         (["man", "dog"],
          "Words and sentences belong together, but a sentence (--in) is missing. Give both."),
         (["--in", "the man"],
@@ -99,17 +81,8 @@ def test_a_missing_word_is_one_line(tiny_bert, capsys):
          "format is for the pictures, which need output. Give both or neither."),
         (["--study", "banks"],
          "Unknown study 'banks'. Known: king-queen, bank, bank-separate; or a JSON file of yours."),
-        (["man", "dog", *SENTENCES, "--pooling", "mean(7)"],
-         "Pooling mean(7) reads layer 7, but the encoder has 4 blocks. Layers go from 0 (embedding layer) to 4, or "
-         "from -1 (last) to -5."),
     ],
 )  # fmt: skip
 def test_what_cannot_be_used_is_one_line(arguments, message, tiny_bert, capsys):
-    assert run(main, [*arguments, "--model", str(tiny_bert)]) == 2
+    assert main(["words", *arguments, "--model", str(tiny_bert)]) == 2
     assert capsys.readouterr().err == f"error: {message}\n"
-
-
-def test_the_shipped_study_prints_what_is_measured(minilm, capsys):
-    out = printed(capsys, "--study", "bank", "--model", minilm)
-    verdict = "one sentence: the cosine bank robber ~ bank vault is above bank robber ~ river bank at 7 of 7 poolings."
-    assert verdict in out.splitlines()

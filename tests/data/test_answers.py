@@ -7,7 +7,7 @@ import pyarrow.parquet
 import pytest
 
 from bertflow.data.corpus import Answer, load_answer_labels, load_answers
-from bertflow.errors import DataError
+from bertflow.errors import DataError, UsageError
 
 EXPECTED = [Answer("a1", "Press the button.", ("How?", "What now?")), Answer("2", "It is free.")]
 TABLES = {
@@ -50,14 +50,24 @@ def test_a_table_of_questions_and_answers_may_keep_its_names(write):
     assert load_answers(path) == EXPECTED
 
 
-def test_a_table_without_ids_is_told_what_an_answer_needs(write):
+def test_a_table_without_ids_is_told_what_an_answer_needs(write, refusal):
     path = write("faq.csv", "question,answer\nHow?,Yes.\n")
-    with pytest.raises(DataError) as error:
-        load_answers(path)
-    assert str(error.value) == (
+    assert refusal(load_answers, path) == (
         f"{path} should have the columns id + text + questions | id + text | id + answer + questions | id + answer + "
-        "question | id + answer, but has question, answer. Rename its columns. Each answer needs an id, such as its "
-        "number; past questions may be left out."
+        "question | id + answer, but has question, answer. Name them with the option columns. Each answer "
+        "needs an id, such as its number; questions may be left out."
+    )
+
+
+def test_columns_of_other_names_are_named(write):
+    path = write("faq.csv", "sku;category;description;asked\n7;pens;Writes.;Does it write?||Is it blue?\n")
+    expected = Answer("7", "Writes.", ("Does it write?", "Is it blue?"))
+    assert load_answers(path, "sku,description,asked") == [expected]
+    assert load_answers(path, "sku, Description") == [Answer("7", "Writes.")]
+    with pytest.raises(UsageError) as caught:
+        load_answers(path, "description")
+    assert str(caught.value) == (
+        "--columns takes id, text and, if there are any, past questions, as a,b or a,b,c; got 'description'."
     )
 
 
@@ -77,18 +87,16 @@ def test_the_phrases_of_an_answer_are_its_text_first_and_each_once():
         ),
     ],
 )
-def test_a_row_that_cannot_be_used_is_refused_with_its_line(write, content, message):
+def test_a_row_that_cannot_be_used_is_refused_with_its_line(write, content, message, refusal):
     path = write("answers.tsv", content)
-    with pytest.raises(DataError) as error:
-        load_answers(path)
-    assert str(error.value) == f"{path}, {message}"
+    assert refusal(load_answers, path) == (f"{path}, {message}")
 
 
-def test_past_questions_that_are_no_list_of_texts_are_refused(write):
+def test_past_questions_that_are_no_list_of_texts_are_refused(write, refusal):
     path = write("answers.jsonl", '{"id": "a", "text": "Yes.", "questions": [1]}\n')
-    with pytest.raises(DataError) as error:
-        load_answers(path)
-    assert str(error.value) == f"{path}, line 1: past questions should be a list of texts, got [1]. Repair it."
+    assert refusal(load_answers, path) == (
+        f"{path}, line 1: past questions should be a list of texts, got [1]. Repair it."
+    )
 
 
 def test_a_question_may_have_several_right_answers(write):

@@ -7,7 +7,6 @@ import pytest
 
 from bertflow.data import docstrings
 from bertflow.data.docstrings import docstring_corpus, docstring_pairs, docstring_sentences, read_docstrings, sentences
-from bertflow.errors import DataError
 from bertflow.text_keys import text_key
 
 ALL_PACKAGES = docstrings.PACKAGES
@@ -112,18 +111,16 @@ def test_warnings_about_others_code_are_kept_from_the_user(from_files):
     assert gc.isenabled()
 
 
-def test_no_docstrings_at_all_are_refused(from_files):
+def test_no_docstrings_at_all_are_refused(from_files, refusal):
     from_files(a="x = 1")
-    with pytest.raises(DataError) as error:
-        docstring_sentences()
-    assert str(error.value) == ("The installed packages hold no docstrings (is Python zipped?). Give your own text.")
+    assert refusal(docstring_sentences) == (
+        "The installed packages hold no docstrings (is Python zipped?). Give your own text."
+    )
 
 
-def test_more_than_there_is_cannot_be_drawn(from_files):
+def test_more_than_there_is_cannot_be_drawn(from_files, refusal):
     from_files(a=documented("Sort the list.\n\n    It takes a key."))
-    with pytest.raises(DataError) as error:
-        docstring_corpus(2)
-    assert str(error.value) == "2 pairs are wanted, but the docstrings hold 1. Ask for at most 1."
+    assert refusal(docstring_corpus, 2) == ("2 pairs are wanted, but the docstrings hold 1. Ask for at most 1.")
 
 
 def test_the_pairs_to_score_stand_in_no_text_to_fit_on(few_packages):
@@ -147,11 +144,6 @@ def test_the_source_names_the_versions(few_packages):
     source = docstring_pairs().source
     assert source.startswith("docstrings of Python 3.")
     assert source.endswith(", nflows 0.14")
-
-
-def test_sentences_stand_once(few_packages):
-    found = docstring_sentences()
-    assert len(found) == len(set(found))
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@ import gzip
 import pytest
 
 from bertflow.data.corpus import count_words, read_frequencies
-from bertflow.errors import DataError
 
 
 @pytest.mark.parametrize("name", ["words.txt", "words.txt.gz"])
@@ -27,12 +26,10 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_list_that_cannot_be_read_is_refused(write, case):
+def test_a_list_that_cannot_be_read_is_refused(write, case, refusal):
     content, message = REFUSED[case]
     path = write("words.txt", content)
-    with pytest.raises(DataError) as error:
-        read_frequencies(path)
-    assert str(error.value) == message.format(path)
+    assert refusal(read_frequencies, path) == (message.format(path))
 
 
 def test_words_are_counted_lower_case_with_contractions_split():

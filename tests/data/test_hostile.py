@@ -16,16 +16,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertflow.data.conll import is_conll, load_conll
-from bertflow.data.corpus import load_answer_labels, load_answers, load_labels, load_sentences, read_frequencies
+from bertflow.data.corpus import load_answer_labels, load_answers, load_sentences, read_frequencies
+from bertflow.data.labelled import is_conll, load_conll, load_labels
+from bertflow.data.lines import skip_bad
 from bertflow.data.pairs import PAIR_KINDS, load_pairs, load_related
-from bertflow.data.skipping import skip_bad
-from bertflow.data.sts import load_graded, load_sts, scored_pairs, semeval_table, stsb_table
+from bertflow.data.sts import load_graded, load_sts, scored_pairs
+from bertflow.data.sts_tasks import semeval_table, stsb_table
 from bertflow.data.tables import open_table
 from bertflow.data.vectors import open_vectors
-from bertflow.encoder.static import WordVectorEncoder
+from bertflow.encoder.word_vectors import WordVectorEncoder
 from bertflow.errors import BertflowError
-from bertflow.geometry.history import read_history
+from bertflow.geometry.fitted import read_history
 from bertflow.words.study import load_study
 
 LONGEST_MESSAGE = 1500
@@ -129,10 +130,7 @@ WHOLE = {
     ".jsonl": "".join(json.dumps(dict(zip(COLUMNS, row, strict=True))) + "\n" for row in ROWS[1:]).encode(),
     ".parquet": parquet_of(COLUMNS),
 }
-VECTORS = {
-    ".npy": buffer(lambda out: np.save(out, X)),
-    ".parquet": parquet_of({"id": list(range(20)), "x": list(X)}),
-}
+VECTORS = {".npy": buffer(lambda out: np.save(out, X)), ".parquet": parquet_of({"id": list(range(20)), "x": list(X)})}
 
 
 @st.composite

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bertflow import files
-from bertflow.data.tables import read_lines
+from bertflow.data import lines
+from bertflow.data.lines import read_lines
 from bertflow.errors import DataError
 
 
@@ -29,44 +29,14 @@ def test_compressed_lines_are_the_same_lines(write):
     assert list(read_lines(path)) == [(1, "één"), (2, "twee")]
 
 
-@pytest.mark.parametrize("name", ["corpus.txt", "corpus.txt.gz"])
-def test_bytes_that_are_no_utf8_are_refused_with_line_and_byte(write, name):
-    content = b"fine\nfine too\nthis has sixteen\xff bytes\n"
-    path = write(name, gzip.compress(content) if name.endswith(".gz") else content)
-    with pytest.raises(DataError) as error:
-        list(read_lines(path))
-    assert str(error.value) == f"{path}, line 3: byte 17 is 0xff, which is not UTF-8. Save the file as UTF-8."
-
-
-def test_a_missing_file_is_refused(tmp_path):
-    path = tmp_path / "no.txt"
-    with pytest.raises(DataError) as error:
-        list(read_lines(path))
-    assert str(error.value) == f"{path} is missing. Give the path of an existing file."
-
-
-def test_a_zero_byte_is_refused_as_text_of_two_bytes_a_letter(write):
-    path = write("a.txt", "the dog\nthe cat\n".encode("utf-16-le"))
-    with pytest.raises(DataError) as error:
-        list(read_lines(path))
-    assert str(error.value) == f"{path}, line 1: byte 2 is zero, as in UTF-16. Save the file as UTF-8."
-
-
-def test_a_file_that_ends_its_lines_with_cr_alone_is_refused(write):
-    path = write("a.txt", "one\rtwo\r")
-    with pytest.raises(DataError) as error:
-        list(read_lines(path))
-    assert str(error.value) == f"{path}: its lines end with CR alone. Save it with LF as the end of a line."
-
-
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
-def test_a_line_without_an_end_does_not_fill_the_memory(write, monkeypatch, name):
-    monkeypatch.setattr(files, "LONGEST", 1000)
+def test_a_line_without_an_end_does_not_fill_the_memory(write, monkeypatch, name, refusal):
+    monkeypatch.setattr(lines, "LONGEST", 1000)
     content = b"short\n" + b"x" * 5000
     path = write(name, gzip.compress(content) if name.endswith(".gz") else content)
-    with pytest.raises(DataError) as error:
-        list(read_lines(path))
-    assert str(error.value) == f"{path}, line 2: it has 1,000 bytes or more. Break it into lines."
+    assert refusal(lambda: list(read_lines(path))) == (
+        f"{path}, line 2: it has 1,000 bytes or more. Break it into lines."
+    )
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "loop", "name"])
@@ -83,24 +53,29 @@ def test_what_is_not_a_file_is_refused_at_once(tmp_path, kind):
         list(read_lines(path))
 
 
-def test_a_folder_is_refused(tmp_path):
-    with pytest.raises(DataError) as error:
-        list(read_lines(tmp_path))
-    assert str(error.value) == f"{tmp_path} is a folder. Name the files in it."
+LATIN = b"fine\nfine too\nthis has sixteen\xff bytes\n"
+REFUSED = {
+    "no UTF-8": ("a.txt", LATIN, "{}, line 3: byte 17 is 0xff, which is not UTF-8. Save the file as UTF-8."),
+    "no UTF-8, compressed": ("a.txt.gz", gzip.compress(LATIN), "{}, line 3: byte 17 is 0xff, which is not UTF-8. Save "
+                             "the file as UTF-8."),
+    "UTF-16": ("a.txt", "the dog\nthe cat\n".encode("utf-16-le"), "{}, line 1: byte 2 is zero, as in UTF-16. Save the "
+               "file as UTF-8."),
+    "CR": ("a.txt", b"one\rtwo\r", "{}: its lines end with CR alone. Save it with LF as the end of a line."),
+    "no gzip": ("a.txt.gz", b"plain text", "{} is damaged: it should be gzip-compressed, but: Not a gzipped file "
+                "(b'pl'). Fetch it again."),
+    "half a gzip": ("a.txt.gz", gzip.compress(b"text\n" * 999, mtime=0)[:-9], "{} is damaged: it should be "
+                    "gzip-compressed, but: Compressed file ended before the end-of-stream marker was reached. Fetch it "
+                    "again."),
+    "missing": ("a.txt", None, "{} is missing. Give the path of an existing file."),
+    "a folder": ("a/b.txt", None, "{.parent} is a folder. Name the files in it."),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b"plain text", "Not a gzipped file (b'pl')"),
-        (
-            gzip.compress(b"text\n" * 999, mtime=0)[:-9],
-            "Compressed file ended before the end-of-stream marker was reached",
-        ),
-    ],
-)
-def test_a_damaged_gzip_file_is_refused(write, content, reason):
-    path = write("a.txt.gz", content)
-    with pytest.raises(DataError) as error:
-        list(read_lines(path))
-    assert str(error.value) == (f"{path} is damaged: it should be gzip-compressed, but: {reason}. Fetch it again.")
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_no_text_is_refused(write, refusal, case):
+    name, content, message = REFUSED[case]
+    path = write(name, content or b"")
+    if content is None:
+        path.unlink()
+    given = path.parent if case == "a folder" else path
+    assert refusal(lambda: list(read_lines(given))) == message.format(path)

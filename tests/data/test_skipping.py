@@ -9,9 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import bertflow
-from bertflow.data.corpus import load_answers, load_labels, load_sentences
+from bertflow.data.corpus import load_answers, load_sentences
+from bertflow.data.labelled import load_labels
 from bertflow.data.pairs import load_pairs
-from bertflow.data.sts import semeval_table
+from bertflow.data.sts_tasks import semeval_table
 from bertflow.data.tables import open_table
 from bertflow.data.vectors import open_vectors
 from bertflow.errors import DataError, UnknownNameError

@@ -9,17 +9,20 @@ from bertflow.data.vectors import open_vectors, write_parquet
 from bertflow.errors import DataError, UsageError
 
 X = np.random.default_rng(0).normal(size=(50, 4))
-KINDS = {
-    "float16": pa.float16(),
-    "float32": pa.float32(),
-    "float64": pa.float64(),
-}
+KINDS = {"float16": pa.float16(), "float32": pa.float32(), "float64": pa.float64()}
+
+LEAVE = "Leave the row out, or such rows with --skip_bad FILE."
+AGAIN = "Embed the row again, or leave such rows out with --skip_bad FILE."
 
 
 def parquet(path, rows, kind=None, row_group_size=None, **others):
     table = pa.table({**others, "embedding": pa.array(rows, kind)})
     pq.write_table(table, path, row_group_size=row_group_size)
     return path
+
+
+def write(path, x):
+    np.save(path, x) if path.suffix == ".npy" else parquet(path, list(x) if isinstance(x, np.ndarray) else x, None, 13)
 
 
 def fixed(dtype):
@@ -69,10 +72,7 @@ def test_blocks_are_float64_where_the_file_is_and_else_float32(tmp_path, dtype):
 @pytest.mark.parametrize("ending", ["npy", "parquet"])
 def test_some_rows_are_read_alone(tmp_path, ending, start, stop):
     path = tmp_path / f"x.{ending}"
-    if ending == "npy":
-        np.save(path, X)
-    else:
-        parquet(path, list(X), row_group_size=13)
+    write(path, X)
     np.testing.assert_array_equal(joined(open_vectors(path), 5, start, stop), X[start:stop])
 
 
@@ -100,76 +100,43 @@ def refused(path, column=None, error=DataError):
 def test_a_row_that_is_not_finite_is_named(tmp_path, ending, value):
     x, path = X.copy(), tmp_path / f"x.{ending}"
     x[17, 2] = value
-    if ending == "npy":
-        np.save(path, x)
-    else:
-        parquet(path, list(x), row_group_size=13)
-    assert refused(path) == f"{path}, row 17: vectors must be finite, got {value}. Leave the row out."
+    write(path, x)
+    assert refused(path) == f"{path}, row 17: vectors must be finite, got {value}. {LEAVE}"
 
 
-def test_a_row_of_another_length_is_named(tmp_path):
-    path = parquet(tmp_path / "x.parquet", [*X[:20], X[20, :3], *X[21:]], row_group_size=13)
-    assert refused(path) == (
-        f"{path}, row 20: 4 numbers are wanted, as in row 0, got 3. Leave the row out, or embed it again."
-    )
+def with_row(row, value):
+    return [*X[:row].tolist(), value, *X[row + 1 :].tolist()]
 
 
-@pytest.mark.parametrize("row", [0, 20])
-def test_a_row_without_a_vector_is_named(tmp_path, row):
-    rows = list(X)
-    rows[row] = None
-    path = parquet(tmp_path / "x.parquet", rows)
-    assert refused(path) == f"{path}, row {row}: a vector is wanted, but there is none. Leave the row out."
+NO_FLOATS = " should hold float16, float32 or float64, but holds {}. Convert it."
+NONE = " holds no vectors: its shape is {}. Give a filled file."
+REFUSED = {
+    "a short row": (with_row(20, [1.0] * 3), f", row 20: 4 numbers are wanted, as in row 0, got 3. {AGAIN}"),
+    "no vector": (with_row(20, None), f", row 20: a vector is wanted, but there is none. {LEAVE}"),
+    "no first vector": (with_row(0, None), f", row 0: a vector is wanted, but there is none. {LEAVE}"),
+    "no number": (with_row(20, [1.0, None, 1, 1]), f", row 20: a number is missing in the vector. {LEAVE}"),
+    "whole numbers in lists": ([[1, 2], [3, 4]], NO_FLOATS.format("int64")),
+    **{kind: (X.astype(kind), NO_FLOATS.format(np.dtype(kind))) for kind in ("int64", "complex128", "bool", "U3")},
+    "an empty column": (pa.array([], pa.list_(pa.float32())), NONE.format((0, 0))),
+    "no rows": (np.empty((0, 4)), NONE.format((0, 4))),
+    "no columns": (np.empty((4, 0)), NONE.format((4, 0))),
+    "one row": (X[0], " should hold a matrix (n, dim), but its shape is (4,). Reshape it."),
+}  # fmt: skip
 
 
-def test_a_missing_number_is_named(tmp_path):
-    rows = X.tolist()
-    rows[20][1] = None
-    path = parquet(tmp_path / "x.parquet", rows)
-    assert refused(path) == f"{path}, row 20: a number is missing in the vector. Leave the row out."
-
-
-@pytest.mark.parametrize("dtype", ["int64", "complex128", "bool", "U3"])
-def test_other_numbers_than_floats_are_refused(tmp_path, dtype):
-    path = tmp_path / "x.npy"
-    np.save(path, X.astype(dtype))
-    assert (
-        refused(path)
-        == f"{path} should hold float16, float32 or float64, but holds {X.astype(dtype).dtype}. Convert it."
-    )
-
-
-def test_a_column_of_whole_numbers_is_refused(tmp_path):
-    path = parquet(tmp_path / "x.parquet", [[1, 2], [3, 4]])
-    assert refused(path) == f"{path} should hold float16, float32 or float64, but holds int64. Convert it."
-
-
-@pytest.mark.parametrize("shape", [(0, 4), (4, 0)])
-def test_an_empty_matrix_is_refused(tmp_path, shape):
-    path = tmp_path / "x.npy"
-    np.save(path, np.empty(shape))
-    assert refused(path) == f"{path} holds no vectors: its shape is {shape}. Give a filled file."
-
-
-def test_an_empty_column_is_refused(tmp_path):
-    path = parquet(tmp_path / "x.parquet", [], pa.list_(pa.float32()))
-    assert refused(path) == f"{path} holds no vectors: its shape is (0, 0). Give a filled file."
-
-
-def test_a_matrix_of_other_dimensions_is_refused(tmp_path):
-    path = tmp_path / "x.npy"
-    np.save(path, X[0])
-    assert refused(path) == f"{path} should hold a matrix (n, dim), but its shape is (4,). Reshape it."
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_are_no_vectors_is_refused(tmp_path, case):
+    x, message = REFUSED[case]
+    path = tmp_path / ("x.npy" if isinstance(x, np.ndarray) else "x.parquet")
+    write(path, x)
+    assert refused(path) == f"{path}{message}"
 
 
 @pytest.mark.parametrize("ending", ["npy", "parquet"])
 @pytest.mark.parametrize("content", [b"", b"no such thing", "cut"])
 def test_a_damaged_file_is_refused(tmp_path, ending, content):
     path = tmp_path / f"x.{ending}"
-    if ending == "npy":
-        np.save(path, X)
-    else:
-        parquet(path, list(X))
+    write(path, X)
     path.write_bytes(path.read_bytes()[:-100] if content == "cut" else content)
     assert refused(path).startswith(f"{path} cannot be read as a {'matrix' if ending == 'npy' else 'parquet file'}: ")
 
@@ -196,12 +163,6 @@ def test_a_damaged_head_of_a_matrix_is_refused(tmp_path, head):
     assert refused(path).startswith(f"{path} cannot be read as a matrix: ")
 
 
-def test_two_columns_of_one_name_are_refused(tmp_path):
-    path = tmp_path / "x.parquet"
-    pq.write_table(pa.Table.from_arrays([pa.array(list(X))] * 2, names=["v", "v"]), path)
-    assert refused(path, "v") == f"{path} has several columns 'v'. Rename them."
-
-
 def test_pickled_objects_are_not_loaded(tmp_path):
     path = tmp_path / "x.npy"
     np.save(path, np.array([X, None], dtype=object), allow_pickle=True)
@@ -215,34 +176,22 @@ def test_a_missing_file_and_another_format_are_refused(tmp_path):
     assert refused(path) == f"{path} should be vectors, by its ending one of .npy, .parquet. Convert it to one."
 
 
-def test_one_of_several_columns_has_to_be_named(tmp_path):
-    path = parquet(tmp_path / "x.parquet", list(X), other=list(X))
-    assert refused(path, error=UsageError) == (
-        f"{path} should have one column of lists of numbers, but other, embedding all are lists. Name it with column."
-    )
-
-
-def test_a_table_without_lists_gives_its_columns(tmp_path):
-    path = parquet(tmp_path / "x.parquet", [1.0, 2.0], id=["a", "b"])
-    assert refused(path) == (
-        f"{path} should have one column of lists of numbers, but its columns are id, embedding. Name it with column."
-    )
-
-
 @pytest.mark.parametrize(
-    ("column", "error", "message"),
+    ("columns", "column", "error"),
     [
-        ("vec", UsageError, " has no column 'vec', its columns are id, embedding. Name one of them."),
-        (
-            "id",
-            DataError,
-            ", column id: lists of numbers are wanted, got int64. Name the column that holds the vectors.",
-        ),
+        ({"one": list(X), "two": list(X)}, None, UsageError),
+        ({"id": ["a", "b"]}, None, DataError),
+        ({"id": list(range(50)), "one": list(X)}, "vec", UsageError),
+        ({"id": list(range(50)), "one": list(X)}, "id", UsageError),
     ],
 )
-def test_a_column_that_holds_no_vectors_is_refused(tmp_path, column, error, message):
-    path = parquet(tmp_path / "x.parquet", list(X), id=list(range(50)))
-    assert refused(path, column, error) == f"{path}{message}"
+def test_one_column_of_vectors_has_to_be_named(tmp_path, columns, column, error):
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table(columns), path)
+    assert refused(path, column, error) == (
+        f"{path} should have one column of lists of numbers{f' called {column!r}' if column else ''}, but its columns "
+        f"are {', '.join(columns)}. Name it with column."
+    )
 
 
 def test_a_matrix_has_no_columns(tmp_path):

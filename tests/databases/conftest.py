@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertflow.retrieval.collections import COLLECTIONS, open_collection
+from bertflow.retrieval.address import COLLECTIONS
+from bertflow.retrieval.collections import open_collection
 
 DIM = 8
 NUMBERS = itertools.count()
@@ -18,9 +19,9 @@ def vectors(n, dim=DIM, seed=0):
     return np.random.default_rng(seed).normal(size=(n, dim)).astype(np.float32)
 
 
-def copied(source, target, dim=4):
-    """What a job does to all rows: their first dimensions are put into the target."""
-    for part in source.parts(4):
+def copied(source, target, dim=4, some=slice(None)):
+    """What a job does to all rows, or to some parts: their first dimensions are put into the target."""
+    for part in source.parts(4)[some]:
         held = source.read(part)
         good = [at for at in range(len(held)) if at not in held.bad]
         target.upsert(source, part, held.kept(good, held.vectors[good][:, :dim]))
@@ -81,10 +82,8 @@ class QdrantRows:
         ids = [at if at % 2 else str(uuid.UUID(int=at * 2**90)) for at in range(len(vectors))]
         rows = zip(ids, vectors.tolist(), strict=True)
         payload = [{"text": f"text {at}", "more": {"list": [at, None]}} for at in range(len(vectors))]
-        client.upsert(
-            name,
-            [models.PointStruct(id=key, vector=one, payload=payload[at]) for at, (key, one) in enumerate(rows)],
-        )
+        points = [models.PointStruct(id=key, vector=one, payload=payload[at]) for at, (key, one) in enumerate(rows)]
+        client.upsert(name, points)
         client.close()
         return self.address(name), ids
 
@@ -93,9 +92,9 @@ class QdrantRows:
         from qdrant_client import models
 
         client = source._connected()
-        client.delete(source._name, ids)
+        client.delete(source.name, ids)
         points = [models.PointStruct(id=10**6 + at, vector=one) for at, one in enumerate(vectors.tolist())]
-        client.upsert(source._name, points)
+        client.upsert(source.name, points)
 
 
 class PostgresRows:

@@ -12,23 +12,15 @@ import torch
 
 import bertflow
 from bertflow.errors import DataError
+from bertflow.retrieval.collections import open_collection
+
+from .conftest import copied
 
 COMMAND = "from bertflow.cli import main; import sys; sys.exit(main(sys.argv[1:]))"
-
-MAP = np.random.default_rng(1).normal(size=(8, 4)).astype(np.float32)
-"""Stands for a calibrator."""
 
 
 def unit(rows):
     return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
-
-
-def copied(source, target, rows=4, parts=None):
-    """Send rows through ``MAP`` as the job does, part by part."""
-    for part in source.parts(rows) if parts is None else parts:
-        held = source.read(part)
-        good = [at for at in range(len(held)) if at not in held.bad]
-        target.upsert(source, part, held.kept(good, held.vectors[good] @ MAP))
 
 
 @pytest.fixture
@@ -37,7 +29,7 @@ def both(database, opened, embeddings):
     address, ids = database.make("docs", embeddings)
     source, target = opened(address), opened(database.address("docs2"))
     assert not target.exists()
-    target.create(source, MAP.shape[1], "digest")
+    target.create(source, 4, "digest")
     return source, target, ids
 
 
@@ -56,25 +48,23 @@ def test_a_new_collection_has_the_ids_and_the_rest_of_its_source(both):
     source, target, ids = both
     assert (target.facts.n, target.facts.dim, target.facts.calibrator) == (0, 4, "digest")
     copied(source, target)
-    target.finish(source)
     assert target.facts.n == source.facts.n == len(ids)
     assert target.facts.metric == "cosine" or (target.facts.metric, target.facts.index) == (None, None)
     assert target.fetch(ids[::-1]).payload == source.fetch(ids[::-1]).payload
-    wanted = source.vectors_of(ids) @ MAP
+    wanted = source.vectors_of(ids)[:, :4]
     np.testing.assert_allclose(unit(target.vectors_of(ids)), unit(wanted), atol=1e-6)
 
 
 def test_a_part_that_is_written_twice_is_there_once(both):
     source, target, ids = both
     copied(source, target)
-    copied(source, target, parts=source.parts(4)[2:4])
+    copied(source, target, some=slice(2, 4))
     assert target.facts.n == len(ids)
 
 
 def test_its_search_finds_what_a_comparison_with_all_finds(both):
     source, target, ids = both
     copied(source, target)
-    target.finish(source)
     rows, queries = unit(target.vectors_of(ids)), np.random.default_rng(2).normal(size=(5, 4)).astype(np.float32)
     cosines = unit(queries) @ rows.T
     best = np.argsort(-cosines, axis=1)[:, :6]
@@ -108,6 +98,17 @@ def test_a_collection_that_is_missing_is_an_error_in_one_line(database, opened):
     assert "\n" not in str(refused.value)
 
 
+AWAY = {"qdrant_client": "qdrant:http://127.0.0.1:1/docs", "psycopg": "pgvector:postgresql://ann@127.0.0.1:1/db/docs"}
+
+
+@pytest.mark.parametrize("client", AWAY)
+def test_a_server_that_is_away_is_one_line(client, refusal):
+    pytest.importorskip(client, reason="its client is not installed")
+    said = refusal(open_collection, AWAY[client])
+    assert said.startswith(f"{AWAY[client]}: ")
+    assert ("refused" in said, said.count("\n")) == (True, 0)
+
+
 def test_as_many_rows_removed_as_added_are_found_in_the_end(database, opened, tmp_path, monkeypatch, embeddings):
     source, ids = database.make("docs", np.concatenate([embeddings] * 100))
     target, options = database.address("docs2"), {"output": tmp_path / "job", "part_rows": 1000, "progress": False}
@@ -138,7 +139,7 @@ def test_a_job_that_is_refused_leaves_no_empty_collection(database, opened, tmp_
     left = opened(job["target"])
     assert not left.exists()
     left.close()
-    with pytest.raises(DataError, match="holds a job of something else"):
+    with pytest.raises(DataError, match="holds a reindex job of something else"):
         bertflow.reindex(source, calibrator="center", output=tmp_path / "job", **job)
     assert bertflow.reindex(source, calibrator="center", output=tmp_path / "other", **job).facts.n == len(embeddings)
 

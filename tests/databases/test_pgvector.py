@@ -21,6 +21,13 @@ def address_of(rows, name, **options):
     return rows.address(name.replace("%", "%25").replace("/", "%2F").replace("?", "%3F"), **options)
 
 
+def created(rows, opened, dim=4):
+    """The table ``docs``, and a new one that was made for it."""
+    source, target = (opened(rows.address(name)) for name in ("docs", "docs2"))
+    target.create(source, dim, "digest")
+    return source, target
+
+
 def test_every_type_of_column_is_kept(postgres_rows, opened):
     postgres_rows.run("CREATE TYPE mood AS ENUM ('glad', 'sad')")
     postgres_rows.run(
@@ -34,8 +41,7 @@ def test_every_type_of_column_is_kept(postgres_rows, opened):
             "(%s, '{\"a\": [1, null]}', '{x,\"y z\",NULL}', 'sad', '\\x00ff', '2024-02-29 12:00+00', 'NaN', %s)",
             *(str(row.tolist()), f"t{number}"),
         )
-    source, target = opened(postgres_rows.address("docs")), opened(postgres_rows.address("docs2"))
-    target.create(source, 4, "digest")
+    source, target = created(postgres_rows, opened)
     copied(source, target)
     rest = "id, n, j, many, feel, raw, at, big, up, t"
     assert postgres_rows.run(f"SELECT {rest} FROM docs EXCEPT SELECT {rest} FROM docs2") == []
@@ -109,8 +115,7 @@ def test_a_new_column_of_the_same_table(postgres_rows, opened):
 def test_the_printed_lines_rename_and_go_back(postgres_rows, opened):
     address, _ = postgres_rows.make("docs", vectors(9))
     postgres_rows.run("ALTER TABLE docs ADD COLUMN n int GENERATED ALWAYS AS IDENTITY")
-    source, target = opened(address), opened(postgres_rows.address("docs2"))
-    target.create(source, 4, "digest")
+    source, target = created(postgres_rows, opened)
     copied(source, target)
     steps = source.switch(target)
     postgres_rows.run("\n".join(steps.forward))
@@ -196,10 +201,9 @@ def test_vectors_too_wide_for_an_index_get_none(postgres_rows, opened, caplog, k
 
 
 def test_without_an_index_of_the_source_none_is_made(postgres_rows, opened):
-    address, _ = postgres_rows.make("docs", vectors(3))
+    postgres_rows.make("docs", vectors(3))
     postgres_rows.run("DROP INDEX docs_embedding_idx")
-    source, target = opened(address), opened(postgres_rows.address("docs2"))
-    target.create(source, 4, "digest")
+    source, target = created(postgres_rows, opened)
     copied(source, target)
     assert (target.facts.index, target.facts.metric) == (None, None)
     assert target.search(source.vectors_of([2])[:, :4], 1) == [[2]]
@@ -225,9 +229,8 @@ def test_a_table_of_another_schema(postgres_rows, opened):
 
 
 def test_rows_that_are_added_meanwhile_come_along(postgres_rows, opened):
-    address, _ = postgres_rows.make("docs", vectors(10))
-    source, target = opened(address), opened(postgres_rows.address("docs2"))
-    target.create(source, 8, "digest")
+    postgres_rows.make("docs", vectors(10))
+    source, target = created(postgres_rows, opened, 8)
     parts = source.parts(4)
     postgres_rows.insert("docs", vectors(3, seed=5))
     postgres_rows.run("DELETE FROM docs WHERE id = 2")
@@ -245,13 +248,6 @@ def test_the_database_of_the_target_is_that_of_the_source(postgres, postgres_row
     other = type(postgres_rows)(postgres)
     with pytest.raises(UsageError, match="should be in the database of"):
         opened(other.address("docs2")).create(opened(address), 4, "digest")
-
-
-def test_a_server_that_is_away_is_one_line():
-    with pytest.raises(DataError, match=r"^pgvector:postgresql://ann@127\.0\.0\.1:1/db/docs: .*refused") as refused:
-        open_collection("pgvector:postgresql://ann@127.0.0.1:1/db/docs")
-    assert "\n" not in str(refused.value)
-    assert refused.value.exit_code == 3
 
 
 def test_a_password_that_postgres_repeats_is_not_said(monkeypatch):

@@ -15,6 +15,7 @@ import torch
 import transformers
 
 from bertflow.encoder.architecture import FAMILIES, try_padding
+from bertflow.encoder.model import BlockStack
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.export.targets import write_export
@@ -118,10 +119,8 @@ def test_groups_of_one_length_are_one_batch_with_gradients(fnet):
     assert set(torch.nonzero(read)[:, 0].tolist()) == set(batch.ids[0][batch.mask[0]].tolist())  # no padding
 
 
-def test_what_must_not_be_padded_is_not_exported(fnet, tmp_path):
-    with pytest.raises(UsageError) as caught:
-        write_export(fnet, tmp_path / "out", "sentence-transformers")
-    assert str(caught.value) == (
+def test_what_must_not_be_padded_is_not_exported(refusal, fnet, tmp_path):
+    assert refusal(write_export, fnet, tmp_path / "out", "sentence-transformers", error=UsageError) == (
         "Padding changes the embeddings of this encoder, and programs that load an export pad. "
         "Use bertflow itself, as `bertflow serve`, or another model."
     )
@@ -173,7 +172,26 @@ def test_padding_is_allowed_where_it_changes_nothing(read, pads):
         ),
     ],
 )
-def test_what_cannot_be_right_is_refused(read, message):
-    with pytest.raises(UsageError) as caught:
-        try_padding(read, range(5, 20), 0, MODEL)
-    assert str(caught.value) == message
+def test_what_cannot_be_right_is_refused(refusal, read, message):
+    assert refusal(try_padding, read, range(5, 20), 0, MODEL, error=UsageError) == message
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", [name for name in FAMILIES if name not in ("t5", "mt5", "umt5", "modernbert")])
+@pytest.mark.parametrize("lengths", [(7, 7, 7), (9, 1, 4)], ids=["whole", "padded"])
+def test_a_mask_is_left_out_or_made_here_and_nothing_changes(name, lengths):
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2}
+    config = transformers.AutoConfig.for_model(name, **sizes, intermediate_size=32, embedding_size=8)
+    if name == "distilbert":  # calls them otherwise
+        config.update({"dim": 16, "hidden_dim": 32, "n_layers": 3, "n_heads": 2})
+    stack, seen = BlockStack(transformers.AutoModel.from_config(config).eval(), 3, pooler=False), []
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    ids = torch.where(mask, torch.randint(3, 50, mask.shape), 1)
+    theirs, forward = stack.read(ids, mask, [1, 3]), stack.model.forward
+    vars(stack)["takes_mask"] = True
+    stack.model.forward = lambda **given: seen.append("attention_mask" in given) or forward(**given)
+    ours = stack.read(ids, mask, [1, 3], sum(lengths))
+    assert seen == [len({*lengths}) > 1]
+    for layer in (1, 3):
+        torch.testing.assert_close(ours[layer][mask], theirs[layer][mask], rtol=0, atol=0)

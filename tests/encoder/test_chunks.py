@@ -16,10 +16,9 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.closed_forms import Whitening
 from bertflow.data.corpus import sentence_spans
 from bertflow.encoder.chunks import Chunks, split, windows
-from bertflow.encoder.static import StaticEncoder
-from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.encoder.transformer import StaticEncoder, TransformerEncoder
 from bertflow.errors import DataError, UsageError
-from bertflow.runs import trainable_encoder
+from bertflow.runs.training import trainable_encoder
 
 SHORT = ["the dog", "", "  a big cat .", "dogs", "a man eats in the garden"]
 LONG = "The big dog sleeps in the garden . A cat eats . The red bird sings in a house and the man runs and dogs eats ."
@@ -210,22 +209,18 @@ def test_a_text_has_one_embedding_by_each_pooling_and_in_each_role(tiny_bert):
     assert encoder.encode([]).shape == (0, 16)
 
 
-def test_nothing_is_said_of_cutting_where_nothing_is_cut(tiny_bert, caplog):
-    make(tiny_bert).encode([LONG, LONG])
-    assert not caplog.messages
-
-
 def test_token_counts_are_of_the_whole_text(tiny_bert):
     whole = TransformerEncoder(tiny_bert, "sif", max_length=60, device="cpu").count_tokens([LONG])
-    assert make(tiny_bert, "tokens:3:2", "sif").count_tokens([LONG])._counts.digest() == whole._counts.digest()
+    assert make(tiny_bert, "tokens:3:2", "sif").count_tokens([LONG]).counts.digest() == whole.counts.digest()
 
 
-def test_recipes_copies_and_saved_encoders_have_the_same_chunks(tiny_bert, tmp_path):
+def test_recipes_copies_and_saved_encoders_have_the_same_chunks(tiny_bert, tmp_path, caplog):
     encoder = make(tiny_bert, "tokens:5:2")
     assert encoder.describe()["chunks"] == encoder.recipe["chunks"] == "tokens:5:2:mean"
     assert "chunks='tokens:5:2:mean'" in repr(encoder)
     encoder.save(tmp_path / "saved")
     x = encoder.encode([LONG])
+    assert not caplog.messages, "nothing is cut"
     for again in (
         bertflow.load(**encoder.recipe),
         bertflow.load(tmp_path / "saved", device="cpu"),
@@ -235,18 +230,12 @@ def test_recipes_copies_and_saved_encoders_have_the_same_chunks(tiny_bert, tmp_p
         np.testing.assert_array_equal(again.encode([LONG]), x)
         assert again.identity == encoder.identity
     whole = bertflow.load(tmp_path / "saved", chunks="", device="cpu")
-    assert "chunks" not in whole.describe()
+    bare = make(tiny_bert, None)
+    assert not [said for said in (whole.describe(), bare.describe(), bare.recipe, repr(bare)) if "chunks" in said]
     assert bertflow.load(**whole.recipe).identity == whole.identity != encoder.identity
 
 
-def test_an_encoder_without_chunks_says_nothing_of_them(tiny_bert):
-    encoder = make(tiny_bert, None)
-    assert "chunks" not in encoder.describe()
-    assert "chunks" not in encoder.recipe
-    assert "chunks" not in repr(encoder)
-
-
-def test_a_calibrator_belongs_to_an_encoder_with_chunks_or_without(tiny_bert, tmp_path):
+def test_a_calibrator_belongs_to_an_encoder_with_chunks_or_without(refusal, tiny_bert, tmp_path):
     split_, whole = make(tiny_bert, "tokens:5:2"), make(tiny_bert, "")
     corpus = [text for text in texts() if text.strip()]
     fitted = Whitening(4).fit_sentences(split_, corpus)
@@ -255,9 +244,7 @@ def test_a_calibrator_belongs_to_an_encoder_with_chunks_or_without(tiny_bert, tm
         "tiny-bert with pooling 'mean', chunks 'none' (long texts are read in other parts). Use the encoder that it "
         "was fitted on, fit again, or give force=True."
     )
-    with pytest.raises(DataError) as error:
-        CalibratedEncoder(whole, fitted)
-    assert str(error.value) == message
+    assert refusal(CalibratedEncoder, whole, fitted) == message
     with pytest.raises(
         DataError, match="chunks 'none'; this is tiny-bert with pooling 'mean', chunks 'tokens:5:2:mean'"
     ):
@@ -293,10 +280,8 @@ def test_chunks_are_pooled_before_the_calibrator(tiny_bert):
         ),
     ],
 )
-def test_chunks_without_room_are_refused(tiny_bert, chunks, prompt, message):
-    with pytest.raises(UsageError) as error:
-        make(tiny_bert, chunks, prompt=prompt)
-    assert str(error.value).startswith(message)
+def test_chunks_without_room_are_refused(refusal, tiny_bert, chunks, prompt, message):
+    assert refusal(make, tiny_bert, chunks, error=UsageError, prompt=prompt).startswith(message)
 
 
 def test_what_cannot_split_text_says_so(tiny_bert, tmp_path, monkeypatch):

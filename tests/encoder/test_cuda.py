@@ -22,11 +22,19 @@ def test_a_gpu_makes_what_a_cpu_makes(tiny_bert, pooling):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
 
 
-def test_packed_in_half_precision_is_near_float32(tiny_bert):
+def test_half_precision_is_near_float32(tiny_bert):
     found = TransformerEncoder(tiny_bert, device="cuda", dtype="bfloat16").encode(SENTENCES)
     expected = TransformerEncoder(tiny_bert, device="cpu").encode(SENTENCES)
     cosine = (found * expected).sum(1) / np.linalg.norm(found, axis=1) / np.linalg.norm(expected, axis=1)
     assert cosine.min() > 0.99
+
+
+def test_no_attention_is_planned_for_each_shape(tiny_bert):
+    encoder, seen, on = TransformerEncoder(tiny_bert, device="cuda"), [], torch.backends.cuda.cudnn_sdp_enabled
+    before = on()
+    encoder.stack.model.register_forward_pre_hook(lambda *_: seen.append(on()))
+    encoder.encode(SENTENCES)
+    assert (set(seen), on()) == ({False}, before)
 
 
 def test_a_calibrator_runs_on_the_gpu(tiny_bert):

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from bertflow.data.skipping import skip_bad, skipping
-from bertflow.encoder import device
+from bertflow.data.lines import skip_bad, skipping
+from bertflow.encoder import batching, device
 from bertflow.encoder.device import LOCAL_RANKS, Landing, ahead, parts, resolve_device
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
@@ -25,7 +25,7 @@ def encoder(tiny_bert):
 @pytest.fixture
 def in_parts(monkeypatch):
     """Text is tokenized in parts ahead of the device, as on a GPU."""
-    monkeypatch.setattr("bertflow.encoder.token_encoder.parts", lambda _, n: parts(torch.device("meta"), n))
+    monkeypatch.setattr("bertflow.encoder.reading.parts", lambda _, n: parts(torch.device("meta"), n))
     monkeypatch.setattr(device, "PARTS", (4, 20))
 
 
@@ -122,7 +122,7 @@ def test_what_is_said_of_text_in_parts_is_said_once(tiny_bert, caplog):
 def small_memory(monkeypatch):
     """Blocks that have no memory for more than so many tokens, as a GPU says it; and the batches that they got."""
     budgets, most, seen = {"cpu": 400}, 60, []
-    monkeypatch.setattr(device, "TOKEN_BUDGETS", budgets)
+    monkeypatch.setattr(batching, "TOKEN_BUDGETS", budgets)
 
     def limited(stack):
         forward = stack.model.forward
@@ -142,7 +142,7 @@ def small_memory(monkeypatch):
 def test_out_of_memory_the_budget_is_halved_said_and_kept(encoder, small_memory, caplog):
     expected = encoder.encode(SENTENCES)
     del encoder.budget
-    seen = small_memory(encoder._stack)
+    seen = small_memory(encoder.stack)
     found = encoder.encode(SENTENCES)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
     assert [message for message in caplog.messages if "empty" not in message] == [
@@ -156,14 +156,11 @@ def test_out_of_memory_the_budget_is_halved_said_and_kept(encoder, small_memory,
 
 
 @pytest.mark.usefixtures("in_parts")
-@pytest.mark.parametrize("packs", [False, True])
-def test_wherever_memory_ends_no_sentence_is_lost_or_doubled(encoder, packs, monkeypatch, caplog):
+def test_wherever_memory_ends_no_sentence_is_lost_or_doubled(encoder, monkeypatch, caplog):
     expected = encoder.encode(SENTENCES)
-    if packs:
-        encoder._stack = encoder._stack.packing([5, 6, 7], [1, 4])
     del encoder.budget
-    monkeypatch.setattr(device, "TOKEN_BUDGETS", {"cpu": 100})
-    forward, put, calls, landed = encoder._stack.model.forward, Landing.put, [], []
+    monkeypatch.setattr(batching, "TOKEN_BUDGETS", {"cpu": 100})
+    forward, put, calls, landed = encoder.stack.model.forward, Landing.put, [], []
 
     def run(input_ids, **options):
         calls.append(input_ids.shape)
@@ -171,7 +168,7 @@ def test_wherever_memory_ends_no_sentence_is_lost_or_doubled(encoder, packs, mon
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
         return forward(input_ids=input_ids, **options)
 
-    monkeypatch.setattr(encoder._stack.model, "forward", run)
+    monkeypatch.setattr(encoder.stack.model, "forward", run)
     monkeypatch.setattr(Landing, "put", lambda self, x, rows, made: (landed.extend(rows), put(self, x, rows, made))[1])
     np.testing.assert_allclose(encoder.encode(SENTENCES), expected, rtol=0, atol=1e-5)
     assert sorted(landed) == list(range(len(SENTENCES)))
@@ -179,13 +176,11 @@ def test_wherever_memory_ends_no_sentence_is_lost_or_doubled(encoder, packs, mon
     assert len(said) == 2
 
 
-def test_one_sentence_that_has_no_room_is_an_error(encoder, small_memory, monkeypatch):
-    small_memory(encoder._stack)
-    forward = encoder._stack.model.forward
-    monkeypatch.setattr(encoder._stack.model, "forward", lambda input_ids, **o: forward(input_ids.repeat(101, 1), **o))
-    with pytest.raises(DataError) as caught:
-        encoder.encode(SENTENCES)
-    assert str(caught.value) == (
+def test_one_sentence_that_has_no_room_is_an_error(refusal, encoder, small_memory, monkeypatch):
+    small_memory(encoder.stack)
+    forward = encoder.stack.model.forward
+    monkeypatch.setattr(encoder.stack.model, "forward", lambda input_ids, **o: forward(input_ids.repeat(101, 1), **o))
+    assert refusal(encoder.encode, SENTENCES) == (
         "One sentence of 10 tokens does not fit into the memory of cpu. Give a smaller max_length, chunks, dtype "
         "bfloat16, or another device."
     )
@@ -195,23 +190,9 @@ def test_tf32_is_on_in_the_model_alone(tiny_bert):
     encoder = TransformerEncoder(tiny_bert, device="cpu", dtype="tf32")
     seen, products = [], torch.backends.cuda.matmul
     before = products.fp32_precision
-    encoder._stack.model.register_forward_pre_hook(lambda *_: seen.append(products.fp32_precision))
+    encoder.stack.model.register_forward_pre_hook(lambda *_: seen.append(products.fp32_precision))
     x = encoder.encode(SENTENCES)
     assert set(seen) == {"tf32"}
     assert products.fp32_precision == before == "none"
     assert encoder.describe()["dtype"] == "tf32"
     np.testing.assert_array_equal(x, TransformerEncoder(tiny_bert, device="cpu").encode(SENTENCES))
-
-
-def test_no_attention_is_planned_for_each_shape(tiny_bert):
-    encoder, seen = TransformerEncoder(tiny_bert, device="cpu"), []
-    on = torch.backends.cuda.cudnn_sdp_enabled
-    encoder._stack.model.register_forward_pre_hook(lambda *_: seen.append(on()))
-    batch = encoder.padded(encoder.tokenized(SENTENCES), np.arange(4))
-    encoder.embed_batch(batch)
-    encoder._stack.model.to("meta")  # which stands for a GPU
-    with torch.no_grad():
-        encoder.embed_batch(batch.to(torch.device("meta")))
-    encoder.embed_batch(batch.to(torch.device("meta")))
-    assert seen == [True, False, True], "not where a caller that wants gradients would compute again by another one"
-    assert on()

@@ -11,8 +11,7 @@ from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, T5Config, T5EncoderModel
 
-from bertflow.encoder.static import StaticEncoder
-from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.encoder.transformer import StaticEncoder, TransformerEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.records import read_record
 
@@ -109,14 +108,6 @@ def test_without_a_length_of_its_own_a_folder_is_read_as_long_as_its_model_can(t
     assert TransformerEncoder(tmp_path, device="cpu").describe()["max_length"] == length
 
 
-@pytest.mark.parametrize("length", [0, "long"])
-def test_a_longest_sentence_that_is_none_is_refused(model, length):
-    make_sentence_transformers(model, {"pooling_mode": "mean"})
-    (model / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": length}))
-    with pytest.raises(DataError, match=r"sentence_bert_config\.json .*max_seq_length"):
-        TransformerEncoder(model)
-
-
 def test_the_transformer_may_lie_in_a_folder_of_its_own(tiny_bert, tmp_path):
     outer = tmp_path / "outer"
     shutil.copytree(tiny_bert, outer / "0_Transformer")
@@ -133,16 +124,6 @@ def test_a_normalize_is_left_out_and_that_is_said(model, caplog):
     assert not np.allclose(np.linalg.norm(found, axis=1), 1)
 
 
-def test_a_dense_layer_is_refused(model):
-    make_sentence_transformers(model, {"pooling_mode": "mean"}, last="Dense")
-    with pytest.raises(DataError) as caught:
-        TransformerEncoder(model)
-    assert str(caught.value) == (
-        "model has a module sentence_transformers.Dense, which bertflow cannot run: it reads Transformer, Pooling and "
-        "Normalize. Give the pooling yourself, as pooling='mean', which reads the transformer alone."
-    )
-
-
 def test_a_pooling_of_ones_own_reads_the_transformer_alone(model, tiny_bert, caplog):
     make_sentence_transformers(model, {"pooling_mode": "weightedmean"}, last="Dense")
     found = TransformerEncoder(model, "mean(2)").encode(SENTENCES)
@@ -150,34 +131,92 @@ def test_a_pooling_of_ones_own_reads_the_transformer_alone(model, tiny_bert, cap
     assert caplog.messages == []
 
 
-@pytest.mark.parametrize(
-    ("config", "asked"),
-    [
-        ({"pooling_mode": "weightedmean"}, "weightedmean"),
-        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}, "cls + mean"),
-        ({"pooling_mode_mean_sqrt_len_tokens": True}, "mean_sqrt_len"),
-        ({}, "none"),
-    ],
-)
-def test_a_pooling_we_do_not_have_is_refused(model, config, asked):
-    make_sentence_transformers(model, config)
-    with pytest.raises(DataError) as caught:
-        TransformerEncoder(model)
-    assert str(caught.value) == (
-        f"{model}/1_Pooling/config.json asks for the pooling {asked}, but one of cls, mean, max, lasttoken is wanted. "
-        "Give a pooling of your own."
-    )
+# What cannot be used: a file of the folder -> what it holds, and what is said
 
 
-def test_a_model_that_lower_cases_outside_its_tokenizer_is_refused(model):
-    make_sentence_transformers(model, {"pooling_mode": "mean"})
-    (model / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
-    with pytest.raises(DataError) as caught:
+def st(pooling=None, settings=None, last="Normalize", **files):
+    """The files of a sentence-transformers folder, by their names."""
+    kinds = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Last", last)]
+    rows = [{"name": path, "path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in kinds]
+    given = {"modules.json": rows, "1_Pooling/config.json": pooling or {"pooling_mode": "mean"}}
+    return given | ({"sentence_bert_config.json": settings} if settings else {}) | files
+
+
+UNKNOWN = "asks for the pooling {}, but one of cls, mean, max, lasttoken is wanted. Give a pooling of your own."
+UNREADABLE = "{model} holds no config that transformers can read: "
+REFUSED = {
+    "a length of 0": (st(settings={"max_seq_length": 0}), "{model}/sentence_bert_config.json .*max_seq_length"),
+    "no length": (st(settings={"max_seq_length": "long"}), "{model}/sentence_bert_config.json .*max_seq_length"),
+    "a Dense": (
+        st(last="Dense"),
+        "model has a module sentence_transformers.Dense, which bertflow cannot run: it reads Transformer, Pooling and "
+        "Normalize. Give the pooling yourself, as pooling='mean', which reads the transformer alone.",
+    ),
+    **{
+        f"the pooling {asked}": (st(config), "{model}/1_Pooling/config.json " + UNKNOWN.format(re.escape(asked)))
+        for asked, config in {
+            "weightedmean": {"pooling_mode": "weightedmean"},
+            "cls + mean": {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True},
+            "mean_sqrt_len": {"pooling_mode_mean_sqrt_len_tokens": True},
+            "none": {"other": 1},
+        }.items()
+    },
+    "lower case": (
+        st(settings={"do_lower_case": True}),
+        "{model}/sentence_bert_config.json asks for do_lower_case. Set it in tokenizer_config.json, where the "
+        "tokenizer reads it.",
+    ),
+    "a module outside": (
+        {"modules.json": [{"type": "sentence_transformers.models.Transformer", "path": "../other", "name": "0"}]},
+        r".*0\.path should be a plain file name, got '\.\./other'",
+    ),
+    "no model": (
+        {"config.json": None},
+        "{model} is not a model folder: it holds no config.json. Give the folder with the weights.",
+    ),
+    "a model inside": (  # as `fix` writes it
+        {"config.json": None, "encoder/config.json": {}},
+        "{model} is not a model folder: it holds no config.json. Give the folder in it, {model}/encoder.",
+    ),
+    "a torn config": (
+        {"config.json": "{"},
+        UNREADABLE + "It looks like the config file at .* is not a valid JSON file.",
+    ),
+    "an unknown model": (
+        {"config.json": {"model_type": "zzz"}},
+        UNREADABLE + "The checkpoint you are trying to load has model type `zzz` .*",
+    ),
+    "code": (
+        {"config.json": {"model_type": "zzz", "auto_map": {"AutoConfig": "x.Y"}}},
+        UNREADABLE + "The repository .* contains custom code .*",
+    ),
+    "no tokenizer": (
+        {"tokenizer.json": None, "tokenizer_config.json": None},
+        "{model} holds no vocabulary. Add the files of its tokenizer, tokenizer.json at least.",
+    ),
+    "another format": (
+        {"bertflow_encoder.json": {"format": 2, "encoder": "x"}},
+        "{model}/bertflow_encoder.json was made by another version of bertflow: it has format 2, this one reads 1. "
+        "Save the encoder again.",
+    ),
+    "half a record": (
+        {"bertflow_encoder.json": {"pooling": "mean"}},
+        "{model}/bertflow_encoder.json is not a complete saved encoder: it has no format. Save the encoder again.",
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", REFUSED)
+def test_a_folder_that_cannot_be_used_is_refused_in_one_line(model, wrong):
+    files, said = REFUSED[wrong]
+    for name, held in files.items():
+        (model / name).parent.mkdir(exist_ok=True)
+        if held is None:
+            (model / name).unlink()
+        else:
+            (model / name).write_text(held if isinstance(held, str) else json.dumps(held))
+    with pytest.raises(DataError, match=f"^{said.replace('{model}', re.escape(str(model)))}"):
         TransformerEncoder(model)
-    assert str(caught.value) == (
-        f"{model}/sentence_bert_config.json asks for do_lower_case. Set it in tokenizer_config.json, where the "
-        "tokenizer reads it."
-    )
 
 
 def test_one_weight_file_is_known_by_its_own_hash(tiny_bert):
@@ -199,76 +238,11 @@ def test_several_weight_files_are_hashed_in_the_order_of_their_names(model):
 
 
 @pytest.mark.parametrize("name", ["./nothing", "~/no such folder", "/no/such/folder", "a/b/c", "bertflow/nothing"])
-def test_a_missing_folder_is_not_looked_for_on_the_hub(name, monkeypatch, pytestconfig):
+def test_a_missing_folder_is_not_looked_for_on_the_hub(refusal, name, monkeypatch, pytestconfig):
     monkeypatch.chdir(pytestconfig.rootpath)
-    with pytest.raises(DataError) as caught:
-        TransformerEncoder(name)
-    assert str(caught.value) == f"The model folder {name} does not exist. Give an existing folder, or a hub id."
-
-
-def test_a_folder_without_a_model_is_refused(tmp_path):
-    with pytest.raises(DataError) as caught:
-        TransformerEncoder(tmp_path)
-    assert str(caught.value) == (
-        f"{tmp_path} is not a model folder: it holds no config.json. Give the folder with the weights."
+    assert refusal(TransformerEncoder, name) == (
+        f"The model folder {name} does not exist. Give an existing folder, or a hub id."
     )
-
-
-def test_the_folder_around_a_model_names_the_one_in_it(tmp_path):
-    (tmp_path / "encoder").mkdir()  # what `fix` writes
-    with pytest.raises(DataError) as caught:
-        TransformerEncoder(tmp_path)
-    assert str(caught.value) == (
-        f"{tmp_path} is not a model folder: it holds no config.json. Give the folder in it, {tmp_path}/encoder."
-    )
-
-
-@pytest.mark.parametrize(
-    ("config", "said"),
-    [
-        ("{", "It looks like the config file at .* is not a valid JSON file."),
-        ('{"model_type": "zzz"}', "The checkpoint you are trying to load has model type `zzz` .*"),
-        ('{"model_type": "zzz", "auto_map": {"AutoConfig": "x.Y"}}', "The repository .* contains custom code .*"),
-    ],
-)
-def test_a_config_that_cannot_be_read_is_said(model, config, said):
-    (model / "config.json").write_text(config)
-    with pytest.raises(DataError, match=f"^{model} holds no config that transformers can read: {said}$"):
-        TransformerEncoder(model)
-
-
-def test_a_model_without_its_tokenizer_is_refused(model):
-    for path in model.glob("tokenizer*"):
-        path.unlink()
-    with pytest.raises(DataError) as caught:
-        TransformerEncoder(model)
-    assert str(caught.value) == (
-        f"{model} holds no vocabulary. Add the files of its tokenizer, tokenizer.json at least."
-    )
-
-
-@pytest.mark.parametrize(
-    ("record", "message"),
-    [
-        (
-            {"format": 2, "encoder": "x"},
-            "was made by another version of bertflow: it has format 2, this one reads 1. Save the encoder again.",
-        ),
-        ({"pooling": "mean"}, "is not a complete saved encoder: it has no format. Save the encoder again."),
-    ],
-)
-def test_a_saved_encoder_whose_record_is_incomplete_is_refused(model, record, message):
-    (model / "bertflow_encoder.json").write_text(json.dumps(record))
-    with pytest.raises(DataError) as caught:
-        TransformerEncoder(model)
-    assert str(caught.value) == f"{model / 'bertflow_encoder.json'} {message}"
-
-
-def test_a_module_outside_of_the_folder_is_refused(model):
-    rows = [{"type": "sentence_transformers.models.Transformer", "path": "../other", "name": "0"}]
-    (model / "modules.json").write_text(json.dumps(rows))
-    with pytest.raises(DataError, match=r"0\.path should be a plain file name, got '\.\./other'"):
-        TransformerEncoder(model)
 
 
 def test_damaged_token_counts_are_named(tiny_bert, tmp_path):
@@ -323,10 +297,8 @@ def test_a_saved_hub_model_keeps_its_id(tmp_path):
 @pytest.mark.parametrize(
     ("name", "revision", "at"), [("someone/other", None, ""), ("someone/tiny-bert", "v9", " at revision 'v9'")]
 )
-def test_what_the_hub_does_not_give_is_said_in_one_line(name, revision, at):
-    with pytest.raises(UsageError) as caught:
-        TransformerEncoder(name, revision=revision)
-    assert str(caught.value) == (
+def test_what_the_hub_does_not_give_is_said_in_one_line(refusal, name, revision, at):
+    assert refusal(TransformerEncoder, name, error=UsageError, revision=revision) == (
         f"The model {name!r}{at} is not a folder here, and cannot be loaded from the hub: Cannot find an appropriate "
         "cached snapshot folder for the specified revision on the local disk and outgoing traffic has been disabled. "
         "Check the name and the network, or give the folder of a downloaded model."
@@ -339,7 +311,7 @@ def test_a_name_that_is_no_hub_id_is_said():
         TransformerEncoder("a b")
 
 
-def test_a_folder_has_no_revision(tiny_bert):
-    with pytest.raises(UsageError) as caught:
-        TransformerEncoder(tiny_bert, revision="main")
-    assert str(caught.value) == f"A revision ('main') is for hub ids, but {tiny_bert} is a folder. Leave it out."
+def test_a_folder_has_no_revision(refusal, tiny_bert):
+    assert refusal(TransformerEncoder, tiny_bert, error=UsageError, revision="main") == (
+        f"A revision ('main') is for hub ids, but {tiny_bert} is a folder. Leave it out."
+    )

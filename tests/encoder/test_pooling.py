@@ -158,24 +158,20 @@ def test_equal_rows_have_one_spelling(spelling, canonical):
     "spelling",
     ["men", "", "(1)", "mean()", "mean(1,)", "mean(a)", "mean(1.5)", "pooler(3)", "avg(1)", "sumcls(1)", "concat"],
 )
-def test_an_unknown_pooling_lists_the_known_ones(spelling):
+def test_an_unknown_pooling_lists_the_known_ones(refusal, spelling):
     message = (
-        f"Unknown pooling {spelling!r}. Known: mean, content, sif, soft-sif, max, cls, pooler, last-token, mask, "
-        "denoised-mask, second-to-last, last-2-avg, first-last-avg, emb-last-avg, sum-last-4, concat-last-4; or a row "
-        "of your own such as mean(1,2), cls(3), sif(3), sum(3,4), concat(0,3), concat-sif(0,3), with any of mean, "
-        "content, sif, soft-sif, max, cls, last-token, mask, denoised-mask."
+        f"Unknown pooling {spelling!r}. Known: mean, content, sif, soft-sif, faint-sif, max, cls, pooler, last-token, "
+        "mask, denoised-mask, second-to-last, last-2-avg, first-last-avg, emb-last-avg, sum-last-4, concat-last-4; or "
+        "a row of your own such as mean(1,2), cls(3), sif(3), sum(3,4), concat(0,3), concat-sif(0,3), with any of "
+        "mean, content, sif, soft-sif, faint-sif, max, cls, last-token, mask, denoised-mask."
     )
     meant = {"men": " Did you mean mean?", "concat": " Did you mean concat-last-4?"}.get(spelling, "")
-    with pytest.raises(UnknownNameError) as caught:
-        parse_pooling(spelling)
-    assert str(caught.value) == message + meant
+    assert refusal(parse_pooling, spelling, error=UnknownNameError) == message + meant
 
 
 @pytest.mark.parametrize("layer", [7, -8])
-def test_a_layer_out_of_range_gives_the_range(layer):
-    with pytest.raises(UsageError) as caught:
-        Pooling(layers=(layer,)).resolve(BLOCKS)
-    assert str(caught.value) == (
+def test_a_layer_out_of_range_gives_the_range(refusal, layer):
+    assert refusal(lambda: Pooling(layers=(layer,)).resolve(BLOCKS), error=UsageError) == (
         f"Pooling mean({layer}) reads layer {layer}, but the encoder has 6 blocks. "
         "Layers go from 0 (embedding layer) to 6, or from -1 (last) to -7."
     )

@@ -8,13 +8,12 @@ from transformers import AutoModel, AutoTokenizer
 import bertflow
 from bertflow import TransformerEncoder, inspect_tokens
 from bertflow.encoder.words import encode_words
-from bertflow.errors import UsageError
 from bertflow.export.onnx_encoder import OnnxEncoder
 from bertflow.export.st_folder import load_sentence_transformer
 from bertflow.export.targets import write_export
-from bertflow.geometry.contexts import read_masked_words
-from bertflow.studies.vocabulary import read_vocabulary
-from bertflow.words.vocabulary import whole_words
+from bertflow.geometry.masked import read_masked_words
+from bertflow.studies.tokens import read_vocabulary
+from bertflow.words.tokens import whole_words
 
 SENTENCES = ["The café is small .", "a dog", "", "The man and a dog in the big red house . " * 4, "Dog dog, DOG!"]
 
@@ -34,21 +33,6 @@ def states(model, tokenizer, sentence, layer):
     given = tokenizer(sentence, return_tensors="pt", truncation=True, max_length=62)
     with torch.no_grad():
         return given["input_ids"][0].tolist(), model(**given, output_hidden_states=True).hidden_states[layer][0]
-
-
-def test_a_batch_of_unequal_lengths_is_what_transformers_gives_each_alone(tiny_roberta, model, tokenizer):
-    for layer in range(4):
-        found = TransformerEncoder(tiny_roberta, f"mean({layer})", device="cpu").encode(SENTENCES)
-        expected = [states(model, tokenizer, sentence, layer)[1].mean(0).numpy() for sentence in SENTENCES]
-        np.testing.assert_allclose(found, expected, atol=1e-5)
-
-
-def test_all_positions_but_the_two_before_the_first_are_used(tiny_roberta):
-    encoder = TransformerEncoder(tiny_roberta, device="cpu")
-    assert encoder.describe()["max_length"] == 62
-    assert encoder.tokenized(["dog " * 99]).lengths[0] == 62
-    with pytest.raises(UsageError, match="from 3 to 62 tokens"):
-        TransformerEncoder(tiny_roberta, max_length=63)
 
 
 def test_content_leaves_the_special_tokens_out_and_nothing_else(tiny_roberta, model, tokenizer):
@@ -77,7 +61,7 @@ def test_sif_weighs_a_word_in_the_middle_by_its_own_token(tiny_roberta, model, t
 
 def test_counts_by_word_are_those_of_a_word_inside_a_sentence_and_cases_are_named(tiny_roberta, tokenizer, caplog):
     encoder = TransformerEncoder(tiny_roberta, "sif", token_counts={"the": 90, "dog": 10}, device="cpu")
-    counts = encoder._counts.counts
+    counts = encoder.counts.counts
     assert counts[tokenizer(" the", add_special_tokens=False)["input_ids"][0]] == 90
     assert "tells cases" in caplog.text
 

@@ -10,9 +10,9 @@ import pytest
 
 from bertflow.data.corpus import words_of
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.encoder.static import StaticEncoder, WordVectorEncoder
-from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.errors import DataError, UnknownNameError, UsageError
+from bertflow.encoder.transformer import StaticEncoder, TransformerEncoder
+from bertflow.encoder.word_vectors import WordVectorEncoder
+from bertflow.errors import BertflowError
 from bertflow.text_keys import hash_texts
 
 VECTORS = {
@@ -148,39 +148,31 @@ def test_no_sentences_are_no_rows(write):
         ("5 3\nthe 1 2 3\ndog 1 2 3\n", "{path} should hold 5 words by its first line, but holds 2. Fetch it again."),
     ],
 )  # fmt: skip
-def test_a_damaged_file_is_refused_with_its_line(content, message, write):
+def test_a_damaged_file_is_refused_with_its_line(refusal, content, message, write):
     path = write(content)
     how = "Give the text form of GloVe, word2vec or fastText, unpacked or .gz."
-    with pytest.raises(DataError) as error:
-        WordVectorEncoder(path).encode(["the dog"])
-    assert str(error.value) == message.format(path=path, how=how)
+    assert refusal(lambda: WordVectorEncoder(path).encode(["the dog"])) == message.format(path=path, how=how)
 
 
-def test_a_missing_file_is_said(tmp_path):
-    with pytest.raises(DataError) as error:
-        WordVectorEncoder(tmp_path / "none.txt")
-    assert str(error.value) == f"{tmp_path / 'none.txt'} is missing. Give the path of an existing file."
+NOTHING = "Word counts need words with counts above zero, got none, or a negative one. Count again."
+REFUSED = {
+    "a missing file": (lambda path, bert: WordVectorEncoder("none.txt"), "none.txt is missing. Give the path of an "
+                       "existing file."),
+    "a pooling": (lambda path, bert: WordVectorEncoder(path, "cls"),
+                  "Unknown pooling of words 'cls'. Known: mean, sif."),
+    "a static pooling": (lambda path, bert: StaticEncoder(bert, "cls"),
+                         "Unknown pooling of static vectors 'cls'. Known: content, mean, sif, max."),
+    "no counts": (lambda path, bert: WordVectorEncoder(path, "sif").encode(["the"]),
+                  "The pooling sif needs word counts. Call count_words(sentences), or give word_counts."),
+    "no words": (lambda path, bert: WordVectorEncoder(path, "sif", {}), NOTHING),
+    "zeros": (lambda path, bert: WordVectorEncoder(path, "sif", {"the": 0}), NOTHING),
+    "a negative count": (lambda path, bert: WordVectorEncoder(path, "sif", {"the": -1, "dog": 3}), NOTHING),
+}  # fmt: skip
 
 
-def test_an_unknown_pooling_is_refused(write):
-    with pytest.raises(UnknownNameError) as error:
-        WordVectorEncoder(write(lines()), "cls")
-    assert str(error.value) == "Unknown pooling of words 'cls'. Known: mean, sif."
-
-
-def test_sif_without_counts_is_refused(write):
-    with pytest.raises(UsageError) as error:
-        WordVectorEncoder(write(lines()), "sif").encode(["the"])
-    assert str(error.value) == ("The pooling sif needs word counts. Call count_words(sentences), or give word_counts.")
-
-
-@pytest.mark.parametrize("counts", [{}, {"the": 0}, {"the": -1, "dog": 3}])
-def test_counts_of_nothing_are_refused(counts, write):
-    with pytest.raises(DataError) as error:
-        WordVectorEncoder(write(lines()), "sif", counts)
-    assert (
-        str(error.value) == "Word counts need words with counts above zero, got none, or a negative one. Count again."
-    )
+@pytest.mark.parametrize(("make", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_is_refused(refusal, write, tiny_bert, make, message):
+    assert refusal(make, write(lines()), tiny_bert, error=BertflowError) == message
 
 
 @pytest.mark.parametrize("pooling", ["mean", "sif"])
@@ -203,7 +195,7 @@ def test_another_file_is_another_recipe(write):
 
 MEMORY = """
 import resource, sys
-from bertflow.encoder.static import WordVectorEncoder
+from bertflow.encoder.word_vectors import WordVectorEncoder
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 x = WordVectorEncoder(sys.argv[1]).encode([f"word{k}" for k in range(0, 60000, 600)])
 print(x.shape, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
@@ -254,9 +246,3 @@ def test_static_sif_weighs_as_the_transformer_does(tiny_bert):
     assert static.describe()["token_counts"] == raw.describe()["token_counts"]
     np.testing.assert_array_equal(static.fitted_hashes(), raw.fitted_hashes())
     assert isinstance(static, SentenceEncoder)
-
-
-def test_an_unknown_static_pooling_is_refused(tiny_bert):
-    with pytest.raises(UnknownNameError) as error:
-        StaticEncoder(tiny_bert, "cls")
-    assert str(error.value) == "Unknown pooling of static vectors 'cls'. Known: content, mean, sif, max."

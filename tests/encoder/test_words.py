@@ -77,7 +77,7 @@ def test_it_is_the_vector_that_a_study_of_words_reads(tiny_bert):
 def test_batches_and_their_order_do_not_matter(tiny_bert, monkeypatch):
     sentences = [SENTENCES[at % 3][: 1 + at % 7] for at in range(40)]
     whole = encode_words(open_encoder(tiny_bert), sentences, ["mean(4)"])["mean(4)"]
-    monkeypatch.setattr("bertflow.encoder.device.TOKEN_BUDGETS", {"cpu": 12})
+    monkeypatch.setattr("bertflow.encoder.batching.TOKEN_BUDGETS", {"cpu": 12})
     np.testing.assert_allclose(
         encode_words(open_encoder(tiny_bert), sentences, ["mean(4)"])["mean(4)"], whole, atol=1e-5
     )
@@ -133,7 +133,7 @@ def test_a_tokenizer_of_bytes_gives_each_word_its_own_pieces(tmp_path):
 
 def test_a_slow_tokenizer_cannot_say_where_its_pieces_stand(tiny_bert, monkeypatch):
     encoder = open_encoder(tiny_bert)
-    monkeypatch.setattr(type(encoder._folder.tokenizer), "is_fast", property(lambda self: False))
+    monkeypatch.setattr(type(encoder.spec.folder.tokenizer), "is_fast", property(lambda self: False))
     with pytest.raises(UsageError, match="cannot say where in a text its pieces stand"):
         encode_words(encoder, SENTENCES, ["mean(1)"])
 

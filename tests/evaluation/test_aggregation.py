@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from bertflow.evaluation.figures import SUBSET, ScoredTask, partitions, task_figures
+from bertflow.evaluation.aggregation import SUBSET, ScoredTask, partitions, task_figures
 
 from .conftest import toy_pairs
 
@@ -20,11 +20,9 @@ def by_loop(task, system):
     each = [spearmanr(gold[part], similarity[part])[0] for part in parts]
     sizes = [len(part) for part in parts]
     total = sum(value * size for value, size in zip(each, sizes, strict=True)) / sum(sizes)
-    return {
-        ("all", ""): spearmanr(gold, similarity)[0],
-        ("mean", ""): sum(each) / len(each),
-        ("wmean", ""): total,
-        **{(SUBSET, subset): value for subset, value in zip(subsets, each, strict=True)},
+    whole = {"all": spearmanr(gold, similarity)[0], "mean": sum(each) / len(each), "wmean": total}
+    return {(how, ""): value for how, value in whole.items()} | {
+        (SUBSET, subset): value for subset, value in zip(subsets, each, strict=True)
     }
 
 
@@ -32,11 +30,8 @@ def by_loop(task, system):
 @pytest.mark.parametrize("system", [0, 1])
 def test_every_aggregation_is_its_definition(sizes, system):
     task = scored(toy_pairs(sizes=sizes))
-    found = {
-        (figure.aggregation, figure.subset): figure.values[system]
-        for figure in task_figures(task, 0, 0)
-        if figure.metric == "cosine_spearman"
-    }
+    figures = [one for one in task_figures(task, 0, 0) if one.metric == "cosine_spearman"]
+    found = {(one.aggregation, one.subset): one.values[system] for one in figures}
     expected = by_loop(task, system)
     assert found == pytest.approx({key: expected[key] for key in found})
     assert len(found) == (3 + len(sizes) if len(sizes) > 1 else 3)

@@ -4,8 +4,8 @@ from sklearn.metrics import roc_auc_score
 
 from bertflow.data.pairs import Pairs
 from bertflow.evaluation.evaluating import evaluate_binary
-from bertflow.evaluation.figures import binary_figures
 from bertflow.evaluation.significance import generator, pair_weights
+from bertflow.evaluation.ungraded import binary_figures
 from bertflow.similarity import SIMILARITIES
 
 from .conftest import ToyEncoder, toy_pairs

@@ -9,9 +9,9 @@ from sklearn.metrics import average_precision_score
 import bertflow
 from bertflow.cli import main
 from bertflow.data.corpus import Answer
-from bertflow.data.pairs import Pairs, load_pairs
-from bertflow.errors import DataError, UsageError
-from bertflow.evaluation.candidate_lists import average_precision, lists_of, right_places
+from bertflow.data.pairs import Pairs
+from bertflow.errors import UsageError
+from bertflow.evaluation.ungraded import average_precision, lists_of, right_places
 from bertflow.similarity import SIMILARITIES
 
 from .conftest import WORDS, ToyEncoder
@@ -83,33 +83,12 @@ def test_scores_are_means_over_queries_that_have_both(candidates, caplog):
     assert "MAP" in report.to_markdown()
 
 
-@pytest.mark.parametrize("ending", ["tsv", "csv", "jsonl", "parquet"])
-def test_tables_of_every_kind_are_read(candidates, tmp_path, ending):
-    import pandas
-
-    path = tmp_path / f"lists.{ending}"
-    columns = {"question": candidates.first, "sentence": candidates.second, "label": candidates.target}
-    table = pandas.DataFrame(columns)
-    write = {"tsv": lambda: table.to_csv(path, sep="\t", index=False), "csv": lambda: table.to_csv(path, index=False),
-             "jsonl": lambda: table.to_json(path, orient="records", lines=True),
-             "parquet": lambda: table.to_parquet(path)}  # fmt: skip
-    write[ending]()
-    found = load_pairs(path, "candidates")
-    assert (found.first, found.second) == (candidates.first, candidates.second)
-    np.testing.assert_array_equal(found.target, candidates.target)
-
-
-def test_what_has_nothing_to_rank_is_refused(candidates, tmp_path):
+def test_what_has_nothing_to_rank_is_refused(candidates, refusal):
     one_each = candidates.taken(range(0, 120, 6))
-    with pytest.raises(DataError) as caught:
-        lists_of(one_each)
-    assert str(caught.value) == (
+    assert refusal(lists_of, one_each) == (
         "trec should hold queries with right and with wrong texts, but none of its 20 has both. Give a row for each "
         "candidate, with label 1 or 0."
     )
-    (tmp_path / "t.tsv").write_text("query\ttext\tlabel\na\tb\t2\n")
-    with pytest.raises(DataError, match=r"t\.tsv, line 2: a label should be one of 0, 1"):
-        load_pairs(tmp_path / "t.tsv", "candidates")
 
 
 def test_the_commands_score_them(candidates, tiny_bert, tmp_path, capsys):

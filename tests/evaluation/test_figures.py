@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bertflow.evaluation.figures import ScoredTask, suite_figures, task_figures
+from bertflow.evaluation.aggregation import ScoredTask, suite_figures, task_figures
 from bertflow.evaluation.significance import generator, pair_weights, sentence_numbers, sentence_weights
 
 from .conftest import toy_pairs
@@ -25,34 +25,16 @@ def figure(figures, aggregation, metric="cosine_spearman"):
     return next(one for one in figures if (one.aggregation, one.metric, one.subset) == (aggregation, metric, ""))
 
 
-@pytest.mark.parametrize("system", [0, 2])
-def test_an_interval_is_that_of_scipy(task, system):
-    theirs = stats.bootstrap(
-        (task.pairs.target, task.similarities[system]),
-        lambda a, b: stats.spearmanr(a, b)[0],
-        n_resamples=RESAMPLES,
-        batch=RESAMPLES,
-        paired=True,
-        vectorized=False,
-        rng=generator(SEED, task.pairs.task),
-    )
-    ours = figure(task_figures(task, RESAMPLES, SEED), "all").interval(system)
-    assert ours == pytest.approx(tuple(theirs.confidence_interval), abs=1e-9)
+@pytest.mark.parametrize(("system", "less"), [(0, None), (2, None), (0, 1)])
+def test_an_interval_and_that_of_a_difference_are_those_of_scipy(task, system, less):
+    def statistic(gold, one, other):
+        return stats.spearmanr(gold, one)[0] - (0 if less is None else stats.spearmanr(gold, other)[0])
 
-
-def test_the_interval_of_a_difference_is_that_of_scipy(task):
-    first, second = task.similarities[:2]
-    theirs = stats.bootstrap(
-        (task.pairs.target, first, second),
-        lambda gold, a, b: stats.spearmanr(gold, a)[0] - stats.spearmanr(gold, b)[0],
-        n_resamples=RESAMPLES,
-        batch=RESAMPLES,
-        paired=True,
-        vectorized=False,
-        rng=generator(SEED, task.pairs.task),
-    )
-    ours = figure(task_figures(task, RESAMPLES, SEED), "all").interval(0, less=1)
-    assert ours == pytest.approx(tuple(theirs.confidence_interval), abs=1e-9)
+    data = (task.pairs.target, task.similarities[system], task.similarities[less or 0])
+    how = {"n_resamples": RESAMPLES, "batch": RESAMPLES, "paired": True, "vectorized": False}
+    theirs = stats.bootstrap(data, statistic, **how, rng=generator(SEED, task.pairs.task)).confidence_interval
+    ours = figure(task_figures(task, RESAMPLES, SEED), "all").interval(system, less)
+    assert ours == pytest.approx(tuple(theirs), abs=1e-9)
 
 
 @pytest.mark.parametrize(("aggregation", "weigh"), [("mean", lambda sizes: [1] * len(sizes)), ("wmean", list)])

@@ -18,21 +18,8 @@ def report(sts7):
     return score_sets({"one": ToyEncoder(), "two": ToyEncoder(seed=1)}, sts7[::-1], resamples=50)
 
 
-def test_columns_stand_in_the_order_of_the_papers(report):
-    assert report.table().header == (
-        "system",
-        "STS12",
-        "STS13",
-        "STS14",
-        "STS15",
-        "STS16",
-        "STS-B",
-        "SICK-R",
-        "Avg",
-    )
-
-
-def test_tables_are_times_hundred(report):
+def test_columns_stand_in_the_order_of_the_papers_times_hundred(report):
+    assert " ".join(report.table().header) == "system STS12 STS13 STS14 STS15 STS16 STS-B SICK-R Avg"
     assert report.table().lines[0][1] == f"{100 * report.value('one', 'sts12'):.2f}"
 
 
@@ -47,19 +34,12 @@ def test_other_splits_say_so():
     assert report.table().header == ("system", "STS-B", "STS-B dev")
 
 
-def test_markdown_is_aligned():
-    table = Table(("system", "STS12"), (("raw", "7.00"), ("whitening", "12.34")))
-    assert table.to_markdown() == (
-        "| system    | STS12 |\n|:----------|------:|\n| raw       |  7.00 |\n| whitening | 12.34 |\n"
-    )
-
-
 def test_the_report_says_in_words_what_can_be_told_apart(report):
     best, other = sorted(("one", "two"), key=lambda name: -report.value(name, "sts7"))
     (line,) = report.comparison()
     assert line.startswith(f"Avg: {best} {100 * report.value(best, 'sts7'):.2f} against {other} ")
-    assert "separable" in line
-    assert "task by task above on" in line
+    assert "significant difference" in line
+    assert "; by task better on" in line
 
 
 def test_without_resamples_the_words_claim_nothing(pairs):
@@ -89,7 +69,8 @@ def test_captions_say_how_the_numbers_were_made(pairs):
     assert replace(report, aggregation="wmean").captions() == [
         "cosine_spearman x 100; aggregation wmean (mean over the sub-sets of a task, weighted by their pairs); raw "
         "text. 95 % intervals from 400 bootstrap resamples (seed 0; 400 a task at least): of pairs, BCa; of sentences "
-        "for averages over tasks. Separable: p < 0.05 by the paired bootstrap, over the tasks with Holm's correction.",
+        "for averages over tasks. Significant: p < 0.05 by the paired bootstrap, over the tasks with Holm's "
+        "correction.",
         "it: encoder toy, pooling mean, max length 128, seen unknown (the text it was fitted on is not recorded).",
     ]
 
@@ -108,11 +89,6 @@ def test_markdown_holds_the_table_the_intervals_and_the_captions(report):
     assert all(f"* {line}\n" in text for line in (*report.comparison(), *report.captions()))
 
 
-def test_an_unknown_row_is_a_key_error(report):
-    with pytest.raises(KeyError):
-        report.value("one", "nowhere")
-
-
 def test_all_kinds_of_pairs_share_one_table(pairs):
     found = Pairs("faq", pairs.first[:9], pairs.second[:9], kind="retrieval", source="faq.tsv")
     report = score_sets({"it": ToyEncoder()}, [pairs, found], resamples=0)
@@ -125,7 +101,7 @@ def test_a_summary_counts_the_tasks_of_one_kind_alone():
     report = score_sets({"one": ToyEncoder(), "two": ToyEncoder(seed=1)}, [*graded, *labelled], resamples=50)
     sts, binary = report.comparison()
     for line, own, others in ((sts, graded, labelled), (binary, labelled, graded)):
-        counted = re.search(r"above on (\d), below on (\d)(?:, not separable on (.*))?\.", line)
+        counted = re.search(r"better on (\d), worse on (\d)(?:, no significant difference on (.*))?\.", line)
         same = (counted[3] or "").split(", ") if counted[3] else []
         assert int(counted[1]) + int(counted[2]) + len(same) == len(own)
         assert not {*same} & {pairs.task for pairs in others}

@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 
 from bertflow.calibration.spelling import parse_systems
-from bertflow.encoder.static import StaticEncoder, WordVectorEncoder
-from bertflow.errors import DataError, UnknownNameError, UsageError
+from bertflow.encoder.transformer import StaticEncoder
+from bertflow.encoder.word_vectors import WordVectorEncoder
+from bertflow.errors import UsageError
 from bertflow.evaluation.systems import build_systems, open_system
 
 WORDS = ["the", "dog", "cat", "runs", "sleeps", "man", "house", "big"]
@@ -36,23 +37,6 @@ def test_sif_and_calibrators_stand_beside_word_vectors(vectors):
     np.testing.assert_allclose(systems["sif+center"].encode(SENTENCES), expected - expected.mean(0), atol=EQUAL)
 
 
-def test_sif_without_text_is_refused(vectors):
-    with pytest.raises(UsageError, match="sif needs text to be fitted on"):
-        built([open_system(str(vectors))], "sif")
-
-
-def test_a_pooling_of_layers_is_none_of_words(vectors):
-    with pytest.raises(UnknownNameError) as refused:
-        built([open_system(str(vectors))], "mean(0)")
-    assert str(refused.value) == "Unknown pooling of words 'mean(0)'. Known: mean, sif. Did you mean mean?"
-
-
-def test_a_missing_file_is_no_hub_id(tmp_path):
-    with pytest.raises(DataError) as refused:
-        open_system(str(tmp_path / "no.vec"))
-    assert str(refused.value) == f"{tmp_path / 'no.vec'} is missing. Give the path of an existing file."
-
-
 @pytest.mark.parametrize(("spelling", "pooling"), [("static", "content"), ("static-sif", "sif")])
 def test_static_averages_the_word_embeddings_of_the_transformer(tiny_bert, spelling, pooling):
     opened = open_system(str(tiny_bert), device="cpu", pooling="cls", max_length=32)
@@ -63,19 +47,24 @@ def test_static_averages_the_word_embeddings_of_the_transformer(tiny_bert, spell
     np.testing.assert_array_equal(systems[spelling].encode(SENTENCES), expected.encode(SENTENCES))
 
 
-def test_static_sif_without_text_is_refused(tiny_bert):
-    with pytest.raises(UsageError, match="static-sif needs text to be fitted on"):
-        built([open_system(str(tiny_bert), device="cpu")], "static-sif")
-
-
 def test_word_vectors_have_no_static_row_beside_a_transformer(tiny_bert, vectors):
     systems = built([open_system(str(tiny_bert), device="cpu"), open_system(str(vectors))], "static")
     assert list(systems) == ["raw of tiny-bert", "static of tiny-bert", "raw of glove.txt"]
 
 
-def test_static_without_a_transformer_is_refused(vectors):
-    with pytest.raises(UsageError) as refused:
-        built([open_system(str(vectors))], "static")
-    assert str(refused.value) == (
-        "static averages the word embeddings of a transformer, but none is given. Leave it out."
-    )
+@pytest.mark.parametrize(
+    ("of_words", "compare", "said"),
+    [
+        (True, "sif", "sif needs text to be fitted on. Give a file with fit_on, or eval for the scored sentences."),
+        (True, "mean(0)", "Unknown pooling of words 'mean(0)'. Known: mean, sif. Did you mean mean?"),
+        (True, "static", "static averages the word embeddings of a transformer, but none is given. Leave it out."),
+        (
+            False,
+            "static-sif",
+            "static-sif needs text to be fitted on. Give a file with fit_on, or eval for the scored sentences.",
+        ),
+    ],
+)
+def test_what_cannot_be_built_is_refused(vectors, tiny_bert, of_words, compare, said, refusal):
+    opened = open_system(str(vectors)) if of_words else open_system(str(tiny_bert), device="cpu")
+    assert refusal(built, [opened], compare, error=UsageError) == said

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 import bertflow
-from bertflow.data.docstrings import is_sentence, paragraphs, read_docstrings, sentences
-from bertflow.data.plain import PLAIN
+from bertflow.data.docstrings import PLAIN, is_sentence, paragraphs, read_docstrings, sentences
 from bertflow.errors import NullDirectionWarning
 
 WORDS = ["the", "a", "man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "red", "in", "."]
@@ -86,36 +85,33 @@ def real_sentences():
     return list(found)[:: len(found) // 1000][:1000]
 
 
-@pytest.fixture
-def embedding_server():
-    """A server with /v1/embeddings that answers with what a function makes of the sentences."""
+@contextmanager
+def embedding_server(embed):
+    """A server with /v1/embeddings that answers with what a function makes of the sentences; bytes are a refusal."""
 
-    @contextmanager
-    def serve(embed, status=200, body=None):
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self):
-                request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                seen.append((self.path, dict(self.headers), request))
-                rows = embed(request["input"]) if body is None else []
-                data = [{"index": k, "embedding": row.tolist()} for k, row in enumerate(rows)]
-                answer = json.dumps({"data": data[::-1]}).encode() if body is None else body
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            seen.append((self.path, dict(self.headers), request))
+            answer, status = embed(request["input"]), 400
+            if not isinstance(answer, bytes):
+                data = [{"index": k, "embedding": row.tolist()} for k, row in enumerate(answer)]
+                answer, status = json.dumps({"data": data[::-1]}).encode(), 200
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
 
-            def log_message(self, *_):
-                pass
+        def log_message(self, *_):
+            pass
 
-        seen = []
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}", seen
-        finally:
-            server.shutdown()
-            server.server_close()
-            thread.join(timeout=10)
-
-    return serve
+    seen = []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", seen
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(timeout=10)

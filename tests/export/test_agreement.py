@@ -22,17 +22,11 @@ from bertflow.export.st_folder import load_sentence_transformer
 from bertflow.export.targets import write_export
 from bertflow.flow.glow import FlowMap
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")]
 POOLINGS = ("mean", "cls", "first-last-avg", "sif")
 CALIBRATORS = {
     "whitening": (AffineMap, lambda: bertflow.Whitening()),
-    "flow": (
-        FlowMap,
-        lambda: bertflow.FlowCalibrator("paper-text", trainer={"max_steps": 60, "accelerator": "cpu"}),
-    ),
+    "flow": (FlowMap, lambda: bertflow.FlowCalibrator("paper-text", trainer={"max_steps": 60, "accelerator": "cpu"})),
 }
 
 

@@ -1,9 +1,7 @@
 """The client of /v1/embeddings, against a server that is there."""
 
-import json
 import socket
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
 import numpy as np
@@ -13,13 +11,15 @@ from bertflow.errors import DataError, UsageError
 from bertflow.export import client
 from bertflow.export.client import embed_remotely, listed_model
 
+from .conftest import embedding_server
+
 
 def lengths(sentences):
     return np.array([[len(sentence), 1.0] for sentence in sentences], np.float32)
 
 
 @pytest.mark.parametrize("path", ["", "/", "/v1", "/v1/embeddings"])
-def test_vectors_come_in_the_order_asked_for(embedding_server, path):
+def test_vectors_come_in_the_order_asked_for(path):
     with embedding_server(lengths) as (url, seen):
         found = embed_remotely(url + path, ["a", "bb", "ccc"], batch=2)
     assert (found.rows, found.refusal) == ([0, 1, 2], None)
@@ -27,18 +27,18 @@ def test_vectors_come_in_the_order_asked_for(embedding_server, path):
     assert [request[0] for request in seen] == ["/v1/embeddings"] * 2
 
 
-def test_model_and_key_are_sent(embedding_server):
+def test_model_and_key_are_sent():
     with embedding_server(lengths) as (url, seen):
         embed_remotely(url, ["a"], model="mine", key="secret")
     _, headers, request = seen[0]
     assert (request["model"], headers["Authorization"]) == ("mine", "Bearer secret")
 
 
-def test_what_the_server_refuses_is_quoted(embedding_server):
-    with embedding_server(lengths, 413, b"too \x1b[2J  many") as (url, _), pytest.raises(UsageError) as error:
+def test_what_the_server_refuses_is_quoted():
+    with embedding_server(lambda _: b"too \x1b[2J  many") as (url, _), pytest.raises(UsageError) as error:
         embed_remotely(url, ["a"])
     assert str(error.value) == (
-        f"{url}/v1/embeddings refused with 413: too ?[2J many. Check model_name, key and batch."
+        f"{url}/v1/embeddings refused with 400: too ?[2J many. Check model_name, key and batch."
     )
 
 
@@ -53,12 +53,12 @@ def test_what_the_server_refuses_is_quoted(embedding_server):
         b'{"data": [{"index": 0, "embedding": "AAAA"}]}',
     ],
 )
-def test_an_answer_without_embeddings_is_refused(embedding_server, body):
-    with embedding_server(lengths, 200, body) as (url, _), pytest.raises(DataError, match=r"embedding server"):
+def test_an_answer_without_embeddings_is_refused(body):
+    with answering(answer(body)) as url, pytest.raises(DataError, match=r"embedding server"):
         embed_remotely(url, ["a"])
 
 
-def test_a_server_that_is_not_there_is_said(embedding_server):
+def test_a_server_that_is_not_there_is_said():
     with embedding_server(lengths) as (url, _):
         pass
     with pytest.raises(UsageError, match=r"cannot be reached: .* Is the server running\?"):
@@ -68,10 +68,10 @@ def test_a_server_that_is_not_there_is_said(embedding_server):
 @pytest.mark.parametrize(
     "url", ["file:///etc/passwd", "localhost:8000", "http://", "http://[::1", "http://a:b", "http://a b", "http://é\n"]
 )
-def test_what_is_no_address_is_refused(url):
-    with pytest.raises(UsageError) as error:
-        embed_remotely(url, ["a"])
-    assert str(error.value) == f"url should be http://... or https://..., got {url!r}."
+def test_what_is_no_address_is_refused(url, refusal):
+    assert refusal(embed_remotely, url, ["a"], error=UsageError) == (
+        f"url should be http://... or https://..., got {url!r}."
+    )
 
 
 def test_a_key_with_a_line_break_is_not_shown():
@@ -81,45 +81,25 @@ def test_a_key_with_a_line_break_is_not_shown():
 
 
 def test_what_a_server_refuses_alone_is_left_out():
-    with refusing(lambda sentences: max(map(len, sentences)) > 3) as url:
+    def short(sentences):
+        return b"too long" if max(map(len, sentences)) > 3 else lengths(sentences)
+
+    with embedding_server(short) as (url, _):
         found = embed_remotely(url, ["a", "long", "bb", "ccc", "longer"], batch=3)
         assert found.rows == [0, 2, 3]
         np.testing.assert_array_equal(found.vectors, lengths(["a", "bb", "ccc"]))
         assert "refused with 400: too long" in str(found.refusal)
         with pytest.raises(UsageError, match="too long"):
             embed_remotely(url, ["long", "longer"])
-    with refusing(lambda sentences: len(sentences) > 1) as url:
+    with embedding_server(lambda sentences: b"too many" if len(sentences) > 1 else lengths(sentences)) as (url, _):
         assert embed_remotely(url, ["a", "long", "bb"]).refusal is None
 
 
-def test_the_model_is_the_one_that_is_listed(embedding_server):
+def test_the_model_is_the_one_that_is_listed():
     with embedding_server(lengths) as (url, _):
         assert listed_model(url) == "bertflow"
     with answering(answer(b'{"data": [{"id": "mine"}]}')) as url:
         assert listed_model(url) == "mine"
-
-
-@contextmanager
-def refusing(bad):
-    """A server that refuses some requests."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            sentences = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["input"]
-            data = [{"index": k, "embedding": row.tolist()} for k, row in enumerate(lengths(sentences))]
-            status, body = (400, b"too long") if bad(sentences) else (200, json.dumps({"data": data}).encode())
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_):
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """One graph, run by onnxruntime: alone, on any shape, and equal to torch."""
 
+import logging
 import subprocess
 import sys
 
@@ -11,7 +12,7 @@ import pytest
 from bertflow.data.pairs import Pairs
 from bertflow.errors import DataError, MissingExtraError, UsageError
 from bertflow.export import approximation, onnx_encoder
-from bertflow.export.onnx_encoder import GRAPH, INT8, OnnxEncoder
+from bertflow.export.onnx_encoder import GRAPH, INT8, OnnxEncoder, quiet_exporter
 from bertflow.export.targets import write_export
 
 TEXTS = ["the cat sleeps .", "", "a", "[UNK] zebra [SEP] the dog", "the big red house in the garden . " * 9]
@@ -128,15 +129,22 @@ def test_a_graph_that_differs_from_torch_is_not_written(exported, tiny_system, t
     assert not list(tmp_path.iterdir())
 
 
-def test_a_missing_package_is_said_with_its_extra(tiny_system, tmp_path, monkeypatch):
+def test_a_missing_package_is_said_with_its_extra(tiny_system, tmp_path, monkeypatch, refusal):
     monkeypatch.setitem(sys.modules, "onnxscript", None)
-    with pytest.raises(MissingExtraError) as error:
-        write_export(tiny_system("mean"), tmp_path / "out", "onnx")
-    assert str(error.value) == "This needs the package onnxscript. Install it with: pip install 'bertflow[onnx]'"
+    assert refusal(lambda: write_export(tiny_system("mean"), tmp_path / "out", "onnx"), error=MissingExtraError) == (
+        "This needs the package onnxscript. Install it with: pip install 'bertflow[onnx]'"
+    )
     assert not list(tmp_path.iterdir())
 
 
-def test_half_precision_is_refused(tiny_system, tmp_path):
-    with pytest.raises(UsageError) as error:
-        write_export(tiny_system("mean", dtype="bfloat16"), tmp_path / "out", "onnx")
-    assert str(error.value) == "The target onnx needs an encoder in float32, this one is bfloat16. Use --dtype float32."
+def test_lines_are_said_once_where_a_library_logs_to_everybody(monkeypatch):
+    monkeypatch.setattr(logging.root, "handlers", [])
+    with quiet_exporter():
+        logging.info("as onnxruntime does")  # puts a handler there, unless there is one
+    assert logging.root.handlers == []
+
+
+def test_half_precision_is_refused(tiny_system, tmp_path, refusal):
+    assert refusal(
+        lambda: write_export(tiny_system("mean", dtype="bfloat16"), tmp_path / "out", "onnx"), error=UsageError
+    ) == ("The target onnx needs an encoder in float32, this one is bfloat16. Use --dtype float32.")

@@ -65,10 +65,10 @@ def test_chunks_are_carried_as_a_recipe(tiny_bert, tiny_text, tmp_path, pool, ca
     assert ("bertflow itself pools before the calibrator" in str(done)) is not exact
     # To do what the line says with sentence-transformers alone gives what bertflow gives.
     text = " ".join(tiny_text[:5])
-    ids = encoder.raw._folder.tokenizer(text, add_special_tokens=False)["input_ids"]
+    ids = encoder.raw.spec.folder.tokenizer(text, add_special_tokens=False)["input_ids"]
     pieces = [ids[at : at + 8] for at in range(0, len(ids) - 2, 6)]
     model = bertflow.load_sentence_transformer(tmp_path / "out", device="cpu")
-    x = model.encode([encoder.raw._folder.tokenizer.decode(piece) for piece in pieces])
+    x = model.encode([encoder.raw.spec.folder.tokenizer.decode(piece) for piece in pieces])
     pooled = np.average(x, 0, [len(piece) for piece in pieces]) if pool == "mean" else x.max(0)
     assert np.allclose(pooled, encoder.encode([text])[0], atol=1e-4) is exact
 

@@ -11,13 +11,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from bertflow.errors import UsageError
-from bertflow.export.targets import require_name, write_export
+from bertflow.export.targets import write_export
 
 PUSH = """
 import sys
 from pathlib import Path
-from bertflow.export.targets import push_export
+from bertflow.export.card import push_export
 print(push_export(Path(sys.argv[1]), sys.argv[2]))
 """
 
@@ -126,10 +125,3 @@ def test_a_hub_that_refuses_is_quoted(hub, tiny_system, tmp_path):
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith(f"bertflow.errors.UsageError: 'me/mine' could not be pushed to {endpoint}: ")
     assert f"The export is complete in {folder}" in last
-
-
-@pytest.mark.parametrize("name", ["mine", "/mine", "me/", "me/mine/too"])
-def test_a_name_without_an_owner_is_refused(name):
-    with pytest.raises(UsageError) as error:
-        require_name(name)
-    assert str(error.value) == f"--push takes OWNER/NAME, got {name!r}."

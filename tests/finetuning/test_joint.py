@@ -230,16 +230,6 @@ def test_flow_and_encoder_both_move(row, groups, tiny_bert):
     assert len(after.module.trainer.optimizers[0].param_groups) == groups
 
 
-def test_a_checkpoint_from_before_there_was_a_joint_loss_is_resumed(tiny_bert, stop_at, tmp_path):
-    stop = stop_at(2, tmp_path / "step.ckpt")
-    fitted(tiny_bert, PAIRS, trainer={"callbacks": [stop]})
-    checkpoint = torch.load(stop.path, weights_only=True)
-    for name in ("joint", "flow"):
-        assert checkpoint["bertflow_run"].pop(name) is None
-    torch.save(checkpoint, stop.path)
-    assert fitted(tiny_bert, PAIRS, trainer={"max_steps": 3}, resume=stop.path).steps == 3
-
-
 @pytest.fixture(params=["classification", "regression"])
 def run(request, tiny_bert, tmp_path):
     """A run folder of a joint fine-tuning."""

@@ -1,6 +1,7 @@
 """Each loss against a slow, obvious version of it."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -65,6 +66,18 @@ def test_in_batch_negatives_are_all_other_answers(sides):
         logits = 20 * cosine_similarity(sides.u[row][None], sides.v)
         expected += float(torch.logsumexp(logits, 0) - logits[row])
     assert float(judged("in-batch-negatives", sides)["loss"]) == pytest.approx(expected / N)
+
+
+def test_negatives_are_wrong_answers_to_all_but_where_they_are_right(sides):
+    w, third = torch.randn(N, DIM, dtype=torch.float64), torch.arange(N) + 200
+    third[2] = sides.second[4]  # the negative of one is the right answer of another
+    expected = 0.0
+    for row in range(N):
+        rivals = torch.cat([sides.v, w if row != 4 else w[[0, 1, 3, 4, 5]]])
+        logits = 20 * cosine_similarity(sides.u[row][None], rivals)
+        expected += float(torch.logsumexp(logits, 0) - logits[row])
+    found = judged("in-batch-negatives", replace(sides, w=w, third=third))
+    assert float(found["loss"]) == pytest.approx(expected / N)
 
 
 def test_two_sides_are_the_mean_of_both_directions(sides):

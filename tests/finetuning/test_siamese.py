@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,12 +10,11 @@ from transformers import BertModel, BertTokenizerFast
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
-from bertflow.evaluation.rows import SystemFacts, refuse_label_leaks
+from bertflow.evaluation.score_table import SystemFacts, refuse_label_leaks
 from bertflow.finetuning import FinetuneRecipe
 from bertflow.finetuning.fitting import SiameseFit, fit_siamese, siamese_options
-from bertflow.finetuning.siamese import freeze_unread, learning_rate_share
+from bertflow.finetuning.siamese import freeze_unread
 from bertflow.text_keys import hash_texts
-from bertflow.training.checkpoints import DivergenceError
 from bertflow.training.trainer import quiet_trainer
 
 NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
@@ -26,6 +26,7 @@ LABELS = np.array([{"man": 1, "house": 2, "garden": 2}.get(first.split()[2], 0) 
 PAIRS = Pairs("nouns", FIRST, SECOND, LABELS, "classes", classes=CLASSES)
 GRADED = Pairs("stsb-train", FIRST, SECOND, (LABELS / 2).astype(np.float32))
 RELATED = Pairs("answers", FIRST, SECOND, kind="texts")
+WITH_NEGATIVES = replace(RELATED, negatives=tuple(" ".join(reversed(text.split())) for text in SECOND))
 BRISK = {"learning_rate": 5e-3, "held_out": 0.0}
 
 
@@ -89,7 +90,10 @@ def test_a_step_is_what_a_plain_loop_takes(steady_bert):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("objective", "pairs"), [("classification", PAIRS), ("in-batch-negatives", RELATED)])
+@pytest.mark.parametrize(
+    ("objective", "pairs"),
+    [("classification", PAIRS), ("in-batch-negatives", RELATED), ("in-batch-negatives", WITH_NEGATIVES)],
+)
 def test_sentence_transformers_comes_to_the_same_embeddings(objective, pairs, steady_bert, tmp_path):
     """SBERT's recipe in SBERT's own loop: the same pairs in the same order, as many steps, the same head."""
     from sentence_transformers import SentenceTransformer
@@ -112,8 +116,9 @@ def test_sentence_transformers_comes_to_the_same_embeddings(objective, pairs, st
         loss.classifier.weight.data = fresh.module.objective.weight.detach().clone()
         loss.classifier.bias = None
     labels = np.zeros(len(pairs), int) if pairs.target is None else pairs.target
-    examples = [InputExample(texts=[one, other], label=int(label))
-                for one, other, label in zip(pairs.first, pairs.second, labels, strict=True)]  # fmt: skip
+    sides = filter(None, (pairs.first, pairs.second, pairs.negatives))
+    examples = [InputExample(texts=list(texts), label=int(label))
+                for *texts, label in zip(*sides, labels, strict=True)]  # fmt: skip
     warmup = math.ceil(0.1 * len(order))
     model.old_fit([(DataLoader(examples, batch_sampler=order), loss)], warmup_steps=warmup, weight_decay=0.01,
                   optimizer_params={"lr": 1e-3}, show_progress_bar=False)  # fmt: skip
@@ -139,6 +144,24 @@ def test_every_pooling_trains(pooling, tiny_bert):
     changed = {name for name, tensor in before.items() if not torch.equal(tensor, after[name])}
     assert changed == {name for name, parameter in after.items() if parameter.requires_grad}
     assert any("word_embeddings" in name for name in changed)
+
+
+def test_the_head_has_a_learning_rate_of_its_own(tiny_bert):
+    fits = [
+        fit_siamese(opened(tiny_bert), PAIRS, learning_rate=1e-9, head_learning_rate=rate, trainer={"max_steps": 4})
+        for rate in (None, 1e-2)
+    ]
+    slow, fast = (fit.module.objective.weight.detach() for fit in fits)
+    start = SiameseFit(opened(tiny_bert), PAIRS, FinetuneRecipe()).module.objective.weight.detach()
+    torch.testing.assert_close(slow, start, atol=1e-6, rtol=0)
+    assert float((fast - start).abs().max()) > 1e-3
+    np.testing.assert_allclose(*(fit.encoder.encode(["a dog"]) for fit in fits), atol=1e-5)
+
+
+def test_a_short_run_logs_ten_times():
+    assert siamese_options(FinetuneRecipe(batch_size=4), 100)["log_every_n_steps"] == 2
+    assert siamese_options(FinetuneRecipe(batch_size=4, epochs=0.1), 100)["log_every_n_steps"] == 1
+    assert siamese_options(FinetuneRecipe(batch_size=4), 10_000)["log_every_n_steps"] == 50
 
 
 def test_what_is_not_read_is_not_trained(tiny_bert):
@@ -173,14 +196,13 @@ def test_a_run_that_is_resumed_in_the_middle_of_an_epoch_comes_to_the_same_end(t
         ({}, 1, "The checkpoint is of a run with seed 0, this one has 1. "),
     ],
 )
-def test_a_checkpoint_of_another_run_is_refused(changes, seed, message, tiny_bert, stop_at, tmp_path):
+def test_a_checkpoint_of_another_run_is_refused(changes, seed, message, tiny_bert, stop_at, tmp_path, refusal):
     stop = stop_at(2, tmp_path / "step.ckpt")
     fit_siamese(opened(tiny_bert), PAIRS, trainer={"callbacks": [stop]}, **BRISK)
-    with pytest.raises(UsageError) as caught:
-        fit_siamese(opened(tiny_bert), PAIRS, resume=stop.path, seed=seed, **{**BRISK, **changes})
-    assert str(caught.value) == (
-        f"{message}Resume with the options of the run that was interrupted, or begin a new one."
-    )
+    assert refusal(
+        lambda: fit_siamese(opened(tiny_bert), PAIRS, resume=stop.path, seed=seed, **{**BRISK, **changes}),
+        error=UsageError,
+    ) == (f"{message}Resume with the options of the run that was interrupted, or begin a new one.")
 
 
 def test_gradients_of_small_batches_add_up(steady_bert):
@@ -203,13 +225,6 @@ def test_half_precision_trains_float32_weights(tiny_bert):
     assert {tensor.dtype for tensor in half.module.parameters()} == {torch.float32}
     assert not torch.equal(full.module.objective.weight, half.module.objective.weight)
     torch.testing.assert_close(full.module.objective.weight, half.module.objective.weight, atol=2e-2, rtol=0)
-
-
-@pytest.mark.parametrize(
-    ("step", "share"), [(0, 0.0), (5, 0.5), (10, 1.0), (55, 0.5), (99, 1 / 90), (100, 0.0), (120, 0.0)]
-)
-def test_the_learning_rate_rises_and_falls(step, share):
-    assert learning_rate_share(step, 100, 10) == pytest.approx(share)
 
 
 def test_what_was_learned_is_a_model_folder(tiny_bert, tmp_path):
@@ -285,27 +300,21 @@ def test_a_folder_that_lost_the_text_of_its_labels_is_refused(tiny_bert, tmp_pat
          "in-batch-negatives, simcse."),
         (PAIRS, {"batch_size": 200}, "A step takes finetune.batch_size 200 pairs, but there are 106 to train on. Give "
          "more pairs, or lower it."),
+        (WITH_NEGATIVES, {"objective": "in-batch-negatives", "joint": "apart"}, "Negatives are for the objective "
+         "in-batch-negatives, without joint. Leave their column out."),
+        (PAIRS, {"head_learning_rate": 0.0}, "finetune.head_learning_rate must be above 0, got 0."),
         (PAIRS, {"warmup": 1.5}, "finetune.warmup is a share from 0 to 1, got 1.5."),
         (PAIRS, {"learning_rate": 0.0}, "finetune.learning_rate must be above 0, got 0."),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_refused(pairs, changes, message, tiny_bert):
-    with pytest.raises(UsageError) as caught:
-        fit_siamese(opened(tiny_bert), pairs, **changes)
-    assert str(caught.value) == message
-
-
-def test_a_loss_that_is_not_finite_stops_the_run(tiny_bert):
-    with pytest.raises(DivergenceError, match=r"^The loss should stay finite, but after \d+ steps it is nan\. "):
-        fit_siamese(opened(tiny_bert), PAIRS, learning_rate=1e30, warmup=0.0, trainer={"log_every_n_steps": 1})
+def test_what_does_not_fit_is_refused(pairs, changes, message, tiny_bert, refusal):
+    assert refusal(lambda: fit_siamese(opened(tiny_bert), pairs, **changes), error=UsageError) == (message)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_weights_in_half_precision_are_refused(dtype, tiny_bert):
+def test_weights_in_half_precision_are_refused(dtype, tiny_bert, refusal):
     encoder = TransformerEncoder(tiny_bert, "mean(2)", device="cpu", dtype=dtype)
-    with pytest.raises(UsageError) as error:
-        fit_siamese(encoder, PAIRS, **BRISK)
-    assert str(error.value) == (
+    assert refusal(fit_siamese, encoder, PAIRS, **BRISK, error=UsageError) == (
         f"Weights are trained in float32, but the encoder is in {dtype}. Open it with dtype='float32'; the Trainer's "
         "precision='bf16-mixed' computes in half precision."
     )

@@ -10,7 +10,7 @@ from scipy.stats import multivariate_normal
 from torch.func import jacrev, vmap
 
 from bertflow.affine import whitening_map
-from bertflow.errors import DataError, NullDirectionWarning, UsageError
+from bertflow.errors import NullDirectionWarning, UsageError
 from bertflow.flow import GlowConfig
 from bertflow.flow.actnorm import initialize
 from bertflow.flow.glow import FlowMap, build_glow
@@ -84,11 +84,6 @@ def test_inverse_of_an_embedding_sets_what_is_missing_to_zero(fitted, x):
     torch.testing.assert_close(fitted.inverse(z), fitted.inverse(whole), rtol=0, atol=0)
 
 
-def test_an_embedding_survives_inverse_and_forward(fitted, x):
-    z = fitted(torch.from_numpy(x))
-    torch.testing.assert_close(fitted(fitted.inverse(z)), z, **EXACT)
-
-
 @pytest.mark.parametrize("k", [2, 3, 5])
 def test_it_starts_as_whitening_with_the_density_of_the_gaussian(x, k):
     fitted, rows = flow_map(x, k, size=0.0).double(), torch.from_numpy(x)
@@ -119,12 +114,6 @@ def test_the_density_integrates_to_one_also_after_reduction(dim, k, points):
     assert total == pytest.approx(1.0, abs=0.01)
 
 
-def test_samples_of_the_start_have_the_moments_of_the_rows(x):
-    samples = flow_map(x, 3, size=0.0).sample(20_000, torch.Generator().manual_seed(0)).numpy()
-    np.testing.assert_allclose(samples.mean(0), x.mean(0), atol=0.1)
-    np.testing.assert_allclose(np.cov(samples.T), np.cov(x.T), atol=0.3)
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_the_flow_works_in_float32_whatever_the_rows(x, dtype):
     fitted, rows = flow_map(x, 3), torch.from_numpy(x).to(dtype)
@@ -132,10 +121,8 @@ def test_the_flow_works_in_float32_whatever_the_rows(x, dtype):
     torch.testing.assert_close(fitted(rows), fitted(rows.float()), rtol=1e-5, atol=1e-5)
 
 
-def test_a_flow_cast_to_half_precision_is_refused(x):
-    with pytest.raises(UsageError) as error:
-        flow_map(x).half()(torch.from_numpy(x))
-    assert str(error.value) == (
+def test_a_flow_cast_to_half_precision_is_refused(x, refusal):
+    assert refusal(lambda: flow_map(x).half()(torch.from_numpy(x)), error=UsageError) == (
         "The flow works in float32 or float64, got torch.float16. Convert the rows with .float()."
     )
 
@@ -159,35 +146,23 @@ def test_spec_and_state_rebuild_the_map_bit_for_bit(x, changes):
     assert torch.equal(again.log_prob(rows), fitted.log_prob(rows))
 
 
-def test_widths_are_read_off_the_parts(x):
-    fitted = flow_map(x, 3)
-    assert (fitted.dim_in, fitted.dim_out, fitted.rank) == (5, 3, 5)
-
-
-def test_a_flow_wider_than_its_start_is_refused(x):
-    with pytest.raises(UsageError) as error:
-        FlowMap(whitening_map(Moments.of(x), 3), build_glow(4, GlowConfig(hidden=4)))
-    assert str(error.value) == (
-        "The flow needs 4 coordinates, but its affine start makes 3. Build the flow for at most that many."
-    )
+def test_a_flow_wider_than_its_start_is_refused(x, refusal):
+    assert refusal(
+        lambda: FlowMap(whitening_map(Moments.of(x), 3), build_glow(4, GlowConfig(hidden=4))), error=UsageError
+    ) == ("The flow needs 4 coordinates, but its affine start makes 3. Build the flow for at most that many.")
 
 
 @pytest.mark.parametrize("dim_out", [0, 4])
-def test_an_embedding_wider_than_the_flow_is_refused(x, dim_out):
-    with pytest.raises(UsageError) as error:
-        flow_map(x, 3, dim_out=dim_out)
-    assert str(error.value) == f"The embedding keeps {dim_out} of the flow's 3 coordinates. Keep from 1 to 3."
+def test_an_embedding_wider_than_the_flow_is_refused(x, dim_out, refusal):
+    assert refusal(flow_map, x, 3, dim_out=dim_out, error=UsageError) == (
+        f"The embedding keeps {dim_out} of the flow's 3 coordinates. Keep from 1 to 3."
+    )
 
 
-def test_an_inverse_of_another_width_is_refused(x):
-    with pytest.raises(DataError) as error:
-        flow_map(x, 3).inverse(torch.zeros(2, 4))
-    assert str(error.value) == ("The inverse takes the 3 coordinates of an embedding or all 5 of the latent, got 4.")
-
-
-def test_a_step_never_asks_the_device_for_a_number(x):
-    fitted = flow_map(x, 3).to("meta")
-    assert fitted.log_prob(torch.empty(4, 5, device="meta")).shape == (4,)
+def test_an_inverse_of_another_width_is_refused(x, refusal):
+    assert refusal(lambda: flow_map(x, 3).inverse(torch.zeros(2, 4))) == (
+        "The inverse takes the 3 coordinates of an embedding or all 5 of the latent, got 4."
+    )
 
 
 @pytest.mark.filterwarnings("ignore:Guards may run slower on Python 3.13.0")  # no other release says so

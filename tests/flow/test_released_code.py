@@ -13,7 +13,7 @@ import torch
 
 from bertflow.flow import GlowConfig
 from bertflow.flow.glow import Glow, bits_per_dim, build_glow
-from bertflow.training.optimizer import ReleasedAdamW
+from bertflow.training.module import ReleasedAdamW
 
 CASES = (
     "l3d3w32_additive_d768",
@@ -134,13 +134,6 @@ def test_gradients_equal_the_released_code(golden):
     torch.testing.assert_close(gradients, {name: golden.ours(name, "grad") for name in gradients}, **GRADIENT_TOLERANCE)
 
 
-def test_gradient_norm_equals_the_released_code(golden):
-    flow = golden.build()
-    golden.loss(flow, golden["x"]).mean().backward()
-    norm = torch.nn.utils.get_total_norm([parameter.grad for parameter in flow.parameters()])
-    torch.testing.assert_close(norm, golden["grad_global_norm"], **GRADIENT_TOLERANCE)
-
-
 def three_steps(golden):
     """Our flow and its losses after what the released code did."""
     flow, losses = golden.build(), []
@@ -159,7 +152,3 @@ def test_three_optimizer_steps_equal_the_released_code(golden):
     flow, _ = three_steps(golden)
     after = {name: parameter.detach() for name, parameter in flow.named_parameters()}
     torch.testing.assert_close(after, {name: golden.ours(name, "param3") for name in after}, **GRADIENT_TOLERANCE)
-
-
-def test_losses_of_three_steps_equal_the_released_code(golden):
-    torch.testing.assert_close(three_steps(golden)[1], golden["train_loss"], **GRADIENT_TOLERANCE)

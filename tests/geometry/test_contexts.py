@@ -4,15 +4,8 @@ import torch
 from sklearn.decomposition import TruncatedSVD
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertForMaskedLM
 
-from bertflow.errors import DataError
-from bertflow.geometry.contexts import (
-    MaskedWords,
-    contextuality,
-    dot_product_parts,
-    explained_by_first,
-    read_masked_words,
-    read_token_states,
-)
+from bertflow.geometry.contexts import contextuality, explained_by_first, read_token_states
+from bertflow.geometry.masked import MaskedWords, dot_product_parts, read_masked_words
 
 SENTENCES = ["the dog sings .", "a big red cat sleeps", "the bird eats in the house"]
 
@@ -27,21 +20,16 @@ def cosine(a, b):
     return a @ b / np.linalg.norm(a) / np.linalg.norm(b)
 
 
-def test_self_similarity_is_the_mean_cosine_of_the_occurrences():
+def test_a_word_is_compared_with_itself_and_with_the_mean_of_its_sentence():
     x = np.random.default_rng(0).normal(size=(18, 5))
-    (found,) = contextuality(*states([x]))
+    found, beside = contextuality(*states([x, x + 10]))
     own = x[::3]
-    assert found.self_similarity == pytest.approx(
-        np.mean([cosine(own[i], own[j]) for i in range(6) for j in range(6) if i != j])
-    )
-    assert (found.words, found.sentences) == (1, 6)
-
-
-def test_intra_sentence_similarity_is_with_the_mean_of_the_sentence():
-    x = np.random.default_rng(0).normal(size=(18, 5))
-    (found,) = contextuality(*states([x]))
+    occurrences = [cosine(own[i], own[j]) for i in range(6) for j in range(6) if i != j]
+    assert found.self_similarity == pytest.approx(np.mean(occurrences))
     slow = [np.mean([cosine(row, x[at : at + 3].mean(0)) for row in x[at : at + 3]]) for at in range(0, 18, 3)]
     assert found.intra_sentence == pytest.approx(np.mean(slow))
+    assert (found.layer, beside.layer, found.words, found.sentences) == (0, 1, 1, 6)
+    assert beside.baseline > 0.9 > found.baseline
 
 
 def test_the_baseline_is_of_different_words():
@@ -66,17 +54,8 @@ def test_mev_stands_beside_random_groups_of_the_same_size():
     assert found.mev > 1 / 7  # six random vectors always share a sixth
 
 
-def test_each_layer_has_its_own_row():
-    x = np.random.default_rng(0).normal(size=(18, 5))
-    found = contextuality(*states([x, x + 10]))
-    assert [row.layer for row in found] == [0, 1]
-    assert found[1].baseline > 0.9 > found[0].baseline
-
-
-def test_words_that_never_recur_are_refused():
-    with pytest.raises(DataError) as refused:
-        contextuality(np.arange(6), np.repeat(np.arange(3), 2), [np.ones((6, 2))])
-    assert str(refused.value) == (
+def test_words_that_never_recur_are_refused(refusal):
+    assert refusal(lambda: contextuality(np.arange(6), np.repeat(np.arange(3), 2), [np.ones((6, 2))])) == (
         "No word stands in 5 of the sentences, so none can be compared with itself. Give more."
     )
 
@@ -171,10 +150,8 @@ def test_contexts_and_words_give_the_head_s_own_logits(masked_bert):
     assert max(nearest) < 1e-5
 
 
-def test_an_encoder_without_a_head_is_refused(tiny_bert):
-    with pytest.raises(DataError) as refused:
-        read_masked_words(tiny_bert, SENTENCES)
-    assert str(refused.value) == (
+def test_an_encoder_without_a_head_is_refused(tiny_bert, refusal):
+    assert refusal(read_masked_words, tiny_bert, SENTENCES) == (
         "tiny-bert has no masked-language-model head (it is a BertModel). Give the folder of a ...ForMaskedLM."
     )
 

@@ -9,14 +9,12 @@ import pytest
 
 import bertflow
 from bertflow.errors import DataError
-from bertflow.geometry.card import VERDICTS, look
-from bertflow.geometry.contexts import DotProductParts, LayerGeometry
+from bertflow.geometry.contexts import LayerGeometry
 from bertflow.geometry.frequency import Bin
-from bertflow.geometry.inspecting import SECTIONS, Material, make_report
+from bertflow.geometry.masked import DotProductParts
 from bertflow.geometry.pairs import PairCosines, PairScores, calibration_curve, crossing, overlap
-from bertflow.geometry.report import GeometryReport, GeometrySection
+from bertflow.geometry.sections import SECTIONS, VERDICTS, Material, make_report, verdict_of
 from bertflow.policy import content_hash
-from bertflow.tables import Table
 
 WORDS = ["the", "dog", "cat", "bird", "sings", "sleeps", "garden", "red", "big", "eats"]
 NAMES = ("raw", "<whitening>")
@@ -26,9 +24,9 @@ PARTS = {
     "pairs.scores_of_pairs": ("Scores",),
     "frequency.words_by_rank": ("Words by frequency",),
     "contexts.contextuality": ("Layers",),
-    "contexts.dot_product_parts": ("Masked words",),
-    "measures.length_quantiles": ("Latent",),
-    "history.read_history": ("Training",),
+    "masked.dot_product_parts": ("Masked words",),
+    "fitted.length_quantiles": ("Latent",),
+    "fitted.read_history": ("Training",),
 }
 """What may fail, and the sections that need it."""
 
@@ -56,7 +54,7 @@ def material(**changes):
         "embeddings": dict(zip(NAMES, (raw, rng.normal(size=(40, 6))), strict=True)),
         "counts": {word: 50 - at for at, word in enumerate(WORDS)},
         "given_pairs": "some",
-        "recipe": {},
+        "recipe": {"model": "made up"},
     }
     return Material(**{**given, **changes})
 
@@ -72,15 +70,15 @@ def _made_up():
         "pairs.scores_of_pairs": PairScores(
             "Spearman on news", dict.fromkeys(NAMES, (0.5, 0.4, 0.6)), {NAMES[1]: False}
         ),
-        "inspecting.read_static_words": (WORDS, rng.normal(size=(10, 6))),
+        "sections.read_static_words": (WORDS, rng.normal(size=(10, 6))),
         "frequency.words_by_rank": [
             Bin(f"{at} to {at + 1}", 9, -at, 1 + at, {3: 1, 5: 1, 7: 1}, {3: 2, 5: 2, 7: 2}) for at in range(4)
         ],
         "contexts.read_token_states": (),
         "contexts.contextuality": [LayerGeometry(at, 0.1 * at, 0.9, 0.5, 0.8, 0.3, 7, 20) for at in range(3)],
-        "contexts.read_masked_words": None,
-        "contexts.dot_product_parts": DotProductParts(0.3, 0.9, -0.2, 0.7, 20, 100),
-        "history.read_history": {"held out": (np.array([1.0, 2.0]), np.array([1.5, 1.2]))},
+        "masked.read_masked_words": None,
+        "masked.dot_product_parts": DotProductParts(0.3, 0.9, -0.2, 0.7, 20, 100),
+        "fitted.read_history": {"held out": (np.array([1.0, 2.0]), np.array([1.5, 1.2]))},
     }
     with pytest.MonkeyPatch.context() as patch:
         for place, value in found.items():
@@ -97,15 +95,13 @@ class Page(html.parser.HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.open, self.tags, self.images, self.text = [], [], [], []
+        self.open, self.tags, self.text = [], [], []
         self.source = text
         self.feed(text)
         assert self.open == []
 
     def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
-        if tag == "img":
-            self.images.append(dict(attrs))
         if tag not in VOID:
             self.open.append(tag)
 
@@ -114,6 +110,10 @@ class Page(html.parser.HTMLParser):
 
     def handle_data(self, data):
         self.text.append(data)
+
+    def of(self, name):
+        """The attributes of all tags of one name."""
+        return [attributes for tag, attributes in self.tags if tag == name]
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +126,12 @@ def test_with_everything_given_every_section_is_made():
     made = report()
     assert list(made.sections) == list(SECTIONS)
     assert made.left_out == {}
+    for section in made.sections.values():
+        assert re.search(r"\d.*\.$", section.sees)
+        assert section.numbers
+    twin = json.loads(made.to_json())
+    assert list(twin["sections"]) == sorted(SECTIONS)
+    assert twin["sections"]["Measures"]["values"]["raw"]["mean_cosine"] > 0.5
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -144,40 +150,25 @@ def test_without_pairs_there_are_still_the_cosines_of_random_ones():
     assert list(found.left_out) == ["Paraphrases", "Edit distance", "What a score means", "Scores"]
 
 
-def test_a_section_that_cannot_be_made_says_why():
-    full = material()
-    first = {name: x[:6] for name, x in full.embeddings.items()}
-    few = material(embeddings=first, sentences=full.sentences[:6])
-    with pytest.raises(DataError) as refused:
-        SECTIONS["Hubs"](few)
-    assert str(refused.value) == "The 10 nearest of 6 embeddings are wanted. Give at least 11 sentences."
-
-
-def test_every_section_has_one_sentence_with_a_number():
-    for section in report().sections.values():
-        assert section.sees.endswith(".")
-        assert re.search(r"\d", section.sees)
-        assert section.numbers
-
-
 def test_every_picture_has_an_alternative_text(page):
     sections = report().sections.values()
-    assert [image["alt"] for image in page.images] == [part.alt for part in sections if part.draw]
-    assert all(len(image["alt"]) > 30 for image in page.images)
+    texts = [image["alt"] for image in page.of("img")]
+    assert texts == [part.alt for part in sections if part.draw]
+    assert min(map(len, texts)) > 30
 
 
 def test_the_page_needs_nothing_but_itself(page):
-    assert all(image["src"].startswith("data:image/svg+xml;base64,") for image in page.images)
+    assert all(image["src"].startswith("data:image/svg+xml;base64,") for image in page.of("img"))
     assert not {"script", "link", "iframe", "object"} & {tag for tag, _ in page.tags}
     given = [one for _, attributes in page.tags for one in attributes.items()]
     assert not any(name.startswith("on") or name == "style" for name, _ in given)
-    policy = [attributes["content"] for _, attributes in page.tags if "http-equiv" in attributes]
+    policy = [attributes["content"] for attributes in page.of("meta") if "http-equiv" in attributes]
     assert policy == [f"default-src 'none'; img-src data:; style-src {content_hash(page.source, 'style')}"]
 
 
 def test_the_contents_lead_to_every_section(page):
-    wanted = [attributes["href"] for tag, attributes in page.tags if tag == "a"]
-    assert wanted == [f"#{attributes['id']}" for tag, attributes in page.tags if tag == "section"]
+    wanted = [link["href"] for link in page.of("a")]
+    assert wanted == [f"#{section['id']}" for section in page.of("section")]
     assert len(wanted) == len(SECTIONS) + 1
 
 
@@ -214,7 +205,7 @@ def test_without_a_cloud_that_can_be_measured_there_is_no_card(monkeypatch):
     def fails(*_):
         raise DataError("All 40 rows are equal.")
 
-    monkeypatch.setattr("bertflow.geometry.inspecting.card_of", fails)
+    monkeypatch.setattr("bertflow.geometry.sections.card_of", fails)
     found = report()
     assert found.card is None
     assert found.left_out == {"The card": "All 40 rows are equal."}
@@ -227,22 +218,18 @@ def scores(best, known):
 
 
 @pytest.mark.parametrize(
-    ("cosine", "given", "expected"),
+    ("cosines", "given", "expected"),
     [
-        (0.9, scores(0.7, True), (True, "better", "best")),
-        (0.1, scores(0.2, True), (False, "worse", "best")),
-        (0.9, scores(0.7, False), (True, "level", "best")),
-        (0.2, None, (False, "unknown", "")),
+        ((0.9, 0, 0), scores(0.7, True), (True, "better")),
+        ((0.1, 0, 0), scores(0.2, True), (False, "worse")),
+        ((0.9, 0, 0), scores(0.7, False), (True, "level")),
+        ((0.2, 0, 0), None, (False, "unknown")),
+        ((0.9,), scores(0.7, True), (True, "alone")),
     ],
 )
-def test_the_verdict_follows_from_the_cone_and_from_what_the_best_system_gains(cosine, given, expected):
-    found = look({"raw": cosine, "flow": 0.0, "best": 0.0}, given)
-    assert (found.cone, found.change, found.best) == expected
-    assert (found.cone, found.change) in VERDICTS
-
-
-def test_one_system_alone_is_not_compared():
-    assert look({"raw": 0.9}, scores(0.7, True)).change == "alone"
+def test_the_verdict_follows_from_the_cone_and_from_what_the_best_system_gains(cosines, given, expected):
+    found = verdict_of(dict(zip(("raw", "flow", "best"), cosines, strict=False)), given)
+    assert found == VERDICTS[expected].format(best="best")
 
 
 def test_samples_share_all_or_none_of_their_histograms():
@@ -264,47 +251,24 @@ def test_a_sentence_speaks_of_what_is_in_its_picture():
 
 def test_everything_is_escaped(page):
     assert "<whitening>" in "".join(page.text)
-    assert not any(tag == "whitening" for tag, _ in page.tags)
+    assert not page.of("whitening")
     assert "A & B" in page.text
     assert "1 < 2" in page.text
-
-
-def test_what_was_left_out_is_listed_on_the_page():
-    text = "".join(Page(GeometryReport("T", {}, {}, {"Training": "no < history."}).to_html()).text)
-    assert "Training: no < history." in text
-
-
-def test_equal_material_gives_equal_bytes():
-    pytest.importorskip("matplotlib", reason="the plots extra is not installed")
-    title = "Word frequency in the plane"
-    pages = [GeometryReport("T", {}, {title: SECTIONS[title](material())}).to_html() for _ in range(2)]
-    assert pages[0] == pages[1]
-    assert "<img" in pages[0]
-
-
-def test_the_twin_holds_every_number_and_no_picture():
-    twin = json.loads(report().to_json())
-    assert twin["sections"]["Measures"]["values"]["raw"]["mean_cosine"] > 0.5
-    assert list(twin["sections"]) == sorted(SECTIONS)
-    assert len(report().to_json()) < 100_000
 
 
 def test_without_matplotlib_the_page_has_its_tables_and_one_note_with_the_pip_line():
     script = (
         "import sys; sys.modules['matplotlib'] = None\n"
         "from bertflow.geometry.report import *\n"
-        "part = GeometrySection('See 1.', {'a': 1}, lambda plots: plots.curves(), 'alt', Table(('a',), (('1',),)))\n"
-        "print(GeometryReport('T', {}, {'S': part}).to_html())"
+        "table = Table(('a', 'b'), (('1', 'x'),))\n"
+        "part = GeometrySection('See 1.', {'a': 1}, lambda plots: plots.curves(), 'alt', table)\n"
+        "print(GeometryReport('T', {}, {'S': part}, {'Training': 'no < history.'}).to_html())"
     )
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
     assert found.stdout.count("pip install &#x27;bertflow[plots]&#x27;") == 1
     assert "<img" not in found.stdout
-    assert "<td>1</td>" in found.stdout
-
-
-def test_tables_set_words_as_text():
-    part = GeometrySection("See 1.", {}, table=Table(("a", "b"), (("1", "x"),)))
-    assert '<td class="words">x</td>' in GeometryReport("T", {}, {"S": part}).to_html()
+    assert '<td>1</td><td class="words">x</td>' in found.stdout
+    assert "<li>Training: no &lt; history.</li>" in found.stdout
 
 
 def test_the_calibration_curve_is_the_mean_of_each_bin():

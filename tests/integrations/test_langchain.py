@@ -1,8 +1,6 @@
 """LangChain's own vector store is the second voice."""
 
 import asyncio
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -13,7 +11,6 @@ from bertflow.encoder.transformer import TransformerEncoder
 
 pytest.importorskip("langchain_core", reason="the langchain extra is not installed")
 
-from langchain_core.embeddings import Embeddings
 from langchain_core.vectorstores import InMemoryVectorStore
 
 from bertflow.integrations.langchain import BertflowEmbeddings
@@ -35,10 +32,6 @@ def encoder(tiny_bert):
 @pytest.fixture
 def embeddings(encoder):
     return BertflowEmbeddings(encoder)
-
-
-def test_it_is_what_langchain_calls_embeddings(embeddings):
-    assert isinstance(embeddings, Embeddings)
 
 
 def test_it_embeds_as_the_encoder_does(embeddings, encoder):
@@ -68,15 +61,3 @@ def test_a_name_opens_the_encoder(tiny_bert):
     opened = BertflowEmbeddings(str(tiny_bert))
     expected = TransformerEncoder(tiny_bert).encode(TEXTS)
     np.testing.assert_allclose(opened.embed_documents(TEXTS), expected, atol=1e-6)
-
-
-def test_without_langchain_the_pip_line_is_given():
-    script = (
-        "import sys; sys.modules['langchain_core'] = None\n"
-        "try: import bertflow.integrations.langchain\n"
-        "except ImportError as error: print(type(error).__name__, error)"
-    )
-    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300)
-    assert finished.stdout == (
-        "MissingExtraError This needs the package langchain-core. Install it with: pip install 'bertflow[langchain]'\n"
-    )

@@ -101,10 +101,8 @@ def test_before_the_fit_it_refuses(vectorizer):
         (["text", 3], "Sentence 1 must be text, got int. Leave it out, or read it as text."),
     ],
 )
-def test_what_is_no_list_of_texts_is_refused(vectorizer, text, message):
-    with pytest.raises(DataError) as error:
-        vectorizer.fit(text)
-    assert str(error.value) == message
+def test_what_is_no_list_of_texts_is_refused(vectorizer, text, message, refusal):
+    assert refusal(vectorizer.fit, text) == (message)
 
 
 @pytest.mark.slow

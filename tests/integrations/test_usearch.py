@@ -1,8 +1,5 @@
 """The exact search is the second voice."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -146,15 +143,3 @@ def test_a_damaged_graph_is_refused(exact, graph):
             again.search("new")
         path.unlink()
         assert again.search("new") == exact.search("new")
-
-
-def test_without_usearch_the_pip_line_is_given():
-    script = (
-        "import sys; sys.modules['usearch.index'] = None\n"
-        "try: import bertflow.integrations.usearch\n"
-        "except ImportError as error: print(type(error).__name__, error)"
-    )
-    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300)
-    assert finished.stdout == (
-        "MissingExtraError This needs the package usearch. Install it with: pip install 'bertflow[search]'\n"
-    )

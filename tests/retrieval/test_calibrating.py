@@ -79,11 +79,9 @@ def test_another_calibrator_takes_its_place(own, encoder):
         AnswerIndex.open(own.path, encoder)
 
 
-def test_too_few_texts_are_refused_before_they_are_encoded(tmp_path, encoder):
+def test_too_few_texts_are_refused_before_they_are_encoded(tmp_path, encoder, refusal):
     path = tmp_path / "own.index"
-    with pytest.raises(DataError) as caught:
-        AnswerIndex.create(path, encoder, FEW, calibrate="whitening")
-    assert str(caught.value) == (
+    assert refusal(AnswerIndex.create, path, encoder, FEW, calibrate="whitening") == (
         "Fitting whitening takes 3 texts for each of 8 directions, 24 in all, but there are 4. Index more, take center "
         "or abtt(3), or a --model that was calibrated on other text."
     )

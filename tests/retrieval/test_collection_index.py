@@ -18,7 +18,7 @@ from bertflow.retrieval import collections
 from bertflow.retrieval.collection_index import CollectionIndex
 from bertflow.retrieval.collections import AbstractCollection, CollectionFacts, CollectionRows
 from bertflow.retrieval.index import AnswerIndex
-from bertflow.retrieval.scanning import Scan
+from bertflow.retrieval.ranking import Scan, ranks_of
 from bertflow.similarity import unit_rows
 
 NOUNS, VERBS = ("man", "dog", "cat", "bird"), ("runs", "eats", "sings", "sleeps")
@@ -146,12 +146,10 @@ def test_what_is_evaluated_is_what_evaluate_retrieval_says(job):
 def test_ranks_in_small_blocks_are_those_in_memory(job, monkeypatch):
     with CollectionIndex.open("job") as asked:
         questions = job.encode_query(QUESTIONS)
-        right = [frozenset({str(name), str(IDS[0])}) for name in IDS]
-        whole = asked.phrases().ranks(questions, right)
-        monkeypatch.setattr("bertflow.retrieval.scanning.CELLS", 60)
-        scan = Scan(asked.collection, number=True)
-        monkeypatch.setattr(Scan, "blocks", lambda self, rows=5, read=Scan.blocks: read(self, rows))
-        for mine, theirs in zip(scan.ranks(questions, right), whole, strict=True):
+        right = {text: frozenset({str(name), str(IDS[0])}) for name, text in zip(IDS, QUESTIONS, strict=True)}
+        whole = ranks_of(asked.phrases(), questions, right, "it")
+        monkeypatch.setattr("bertflow.retrieval.ranking.CELLS", 60)
+        for mine, theirs in zip(ranks_of(Scan(asked.collection, 5), questions, right, "it"), whole, strict=True):
             np.testing.assert_array_equal(mine, theirs)
 
 
@@ -259,19 +257,13 @@ def test_prompts_of_roles_are_used(job, tiny_bert):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["add", "job", "--answers", "labels.jsonl"], "Embed texts by bertflow.load('job/query-encoder')"),
-        (["update", DONE, "--answers", "labels.jsonl"], "Embed texts by bertflow.load('ENCODER').encode_document"),
-        (["remove", "job", "8"], "Remove rows with the database's own client."),
-        (["build", DONE, "--answers", "labels.jsonl", "--model", "raw"], "Fill it with the database's own client."),
-        (
-            ["recalibrate", "job", "--calibrate", "whitening"],
-            f"Make a new one: bertflow reindex '{RAW}' '{DONE}-new' --calibrator CALIBRATOR.",
-        ),
+        (["add", "job", "--answers", "labels.jsonl"], "own client, with embeddings by bertflow.load('job/query-enc"),
+        (["update", DONE, "--answers", "labels.jsonl"], "bertflow.load(ENCODER).encode_document(texts)."),
+        (["remove", "job", "8"], "Change its rows with the database's own client, with embeddings by"),
+        (["build", DONE, "--answers", "labels.jsonl", "--model", "raw"], "in which nothing is changed. Change its"),
+        (["recalibrate", "job", "--calibrate", "whitening"], f"bertflow reindex '{RAW}' '{DONE}-new' --calibrator"),
         (["ask", "job", "the dog", "--engine", "usearch"], "is searched by its database, or with --engine exact"),
-        (
-            ["evaluate", "job", "--labels", "bad.jsonl"],
-            "1 right answers are not in memory:db/docs-whitened, '9999' for",
-        ),
+        (["evaluate", "job", "--labels", "bad.jsonl"], f"1 right answers are not in {DONE}, '9999' for"),
         (["evaluate", "job", "--labels", "odd.jsonl"], "'nine' for 'the dog' the first. Add them, or leave"),
     ],
 )

@@ -5,7 +5,8 @@ import pyarrow as pa
 import pytest
 
 from bertflow.errors import DataError, UsageError
-from bertflow.retrieval.collections import Address, CollectionRows, parse_address
+from bertflow.retrieval.address import EXAMPLES, FORM, Address, parse_address
+from bertflow.retrieval.collections import CollectionRows
 
 WHOLE = [
     ("lancedb:db/docs", Address("lancedb", "db", "docs")),
@@ -18,13 +19,10 @@ WHOLE = [
     ),
 ]
 WRONG = {
-    "docs": "The address of a collection should be KIND:PLACE/NAME[?vector=COLUMN&id=COLUMN], got 'docs'. "
-    "For example: lancedb:FOLDER/TABLE.",
+    "docs": f"The address of a collection should be {FORM}, got 'docs'. {EXAMPLES}",
     "lance:db/docs": "Unknown kind of database 'lance'. Known: lancedb, qdrant, pgvector. Did you mean lancedb?",
-    "lancedb:docs": "'lancedb:docs' should name a place and, after its last '/', a table: "
-    "KIND:PLACE/NAME[?vector=COLUMN&id=COLUMN]. For example: lancedb:FOLDER/TABLE.",
-    "qdrant:db/": "'qdrant:db/' should name a place and, after its last '/', a table: "
-    "KIND:PLACE/NAME[?vector=COLUMN&id=COLUMN]. For example: qdrant:http://localhost:6333/COLLECTION.",
+    "lancedb:docs": f"'lancedb:docs' should name a place and, after its last '/', a table: {FORM}. {EXAMPLES}",
+    "qdrant:db/": f"'qdrant:db/' should name a place and, after its last '/', a table: {FORM}. {EXAMPLES}",
     "lancedb:db/docs?vector": "After the '?' of 'db/docs' NAME=VALUE is wanted, joined by '&', got 'vector'. "
     "Give both.",
 }
@@ -37,19 +35,8 @@ def test_an_address_is_read_and_written(text, address):
 
 
 @pytest.mark.parametrize("text", WRONG)
-def test_what_is_no_address_is_refused_in_one_line(text):
-    with pytest.raises(UsageError) as refused:
-        parse_address(text)
-    assert str(refused.value) == WRONG[text]
-
-
-def test_options_that_a_database_does_not_know_are_refused():
-    address = parse_address("lancedb:db/docs?region=eu")
-    address.require_options("region")
-    with pytest.raises(
-        UsageError, match=r"has 'region' after the '\?', which lancedb does not know. Known: vector, id"
-    ):
-        address.require_options()
+def test_what_is_no_address_is_refused_in_one_line(text, refusal):
+    assert refusal(parse_address, text, error=UsageError) == WRONG[text]
 
 
 @pytest.mark.parametrize(
@@ -68,10 +55,10 @@ def test_a_column_is_the_one_that_is_named_or_the_only_one(asked, possible, expe
         ("", [], DataError, "should have a vector, but there is none. Add one, or name another place."),
     ],
 )
-def test_a_column_that_cannot_be_told_is_one_line(asked, possible, error, expected):
-    with pytest.raises(error) as refused:
-        parse_address(f"qdrant:db/docs{asked}").chosen("vector", possible, "a vector")
-    assert str(refused.value).endswith(expected)
+def test_a_column_that_cannot_be_told_is_one_line(asked, possible, error, expected, refusal):
+    assert refusal(
+        parse_address(f"qdrant:db/docs{asked}").chosen, "vector", possible, "a vector", error=error
+    ).endswith(expected)
 
 
 @pytest.mark.parametrize("payload", [["a", "b", "c"], pa.table({"text": ["a", "b", "c"]})], ids=["list", "table"])

@@ -40,13 +40,7 @@ def test_an_open_index_stays_open(path, tiny_bert):
 def test_labels_can_be_a_mapping(path):
     scores = bertflow.evaluate_search(path, {"The cat sleeps.": frozenset({"cats"})}, k=2, resamples=0, device="cpu")
     assert (scores.questions, scores.answers, scores.questions_in_index, scores.differences) == (1, 2, 0, [])
-    assert {row["system"] for row in scores.rows} == {"raw"}
-
-
-def test_an_index_says_what_is_in_it(path, tiny_bert):
-    info = bertflow.describe_index(path)
-    assert info.source == {"model": str(tiny_bert)}
-    assert info.as_dict()["path"] == str(path)
+    assert {row["system"] for row in scores.rows} == {"raw", "bm25"}
 
 
 def test_what_cannot_be_asked_is_refused(path):

@@ -27,7 +27,6 @@ import torch
 from bertflow.calibration.closed_forms import Whitening
 from bertflow.calibration.saving import Provenance
 from bertflow.cli import main as bertflow
-from bertflow.runs import matrix
 from bertflow.store.store import EmbeddingStore
 
 WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "sings"]
@@ -42,8 +41,8 @@ COMMANDS = {
     "search add": "search add out/faq.index --answers {inputs}/new.jsonl",
     "search update": "search update out/faq.index --answers {inputs}/changed.jsonl",
 }
-PRELOADED = ["bertflow.runs.rows", "bertflow.encoder.transformer", "bertflow.retrieval.index", "sentence_transformers",
-             "transformers.models.bert.modeling_bert", "bertflow.export.targets"]  # fmt: skip
+PRELOADED = ["bertflow.runs.sources", "bertflow.encoder.transformer", "bertflow.retrieval.index",
+             "sentence_transformers", "transformers.models.bert.modeling_bert", "bertflow.export.targets"]  # fmt: skip
 FOLDERS = ("c", "exported")
 """Outputs that are there whole, or not at all."""
 
@@ -61,7 +60,6 @@ def start(command, folder, bert):
 def run(words, folder):
     torch.set_num_threads(1)
     os.chdir(folder)
-    matrix.EVERY = 2**18
     with Path(os.devnull).open("w") as sys.stdout, Path("said").open("w") as sys.stderr:
         sys.exit(bertflow(words))
 
@@ -118,10 +116,10 @@ def state(out):
     """What a user finds: rows that are marked as done, complete files, the content of an index; nothing is damaged."""
     found = {}
     if (out / "store/store.json").exists():
-        for shard in EmbeddingStore(out / "store")._shards:
-            if shard.is_done():
-                assert shard.is_whole()
-                found[shard.path.name] = shard.path.read_bytes()
+        job = EmbeddingStore(out / "store").shards.job
+        for part in job.marks():
+            assert job.is_whole(part)
+            found |= {name: path.read_bytes() for name, path in job.paths(part).items()}
     for path in out.glob("z.*"):
         found[path.name] = path.read_bytes()
     for name in FOLDERS:
@@ -153,8 +151,7 @@ def test_what_is_there_after_a_kill_is_whole_and_the_command_comes_to_the_same_e
         left = state(place / "out")
         assert all(part in (expected[key], before.get(key)) for key, part in left.items())
         new = sum(part != before.get(key) for key, part in left.items())
-        rows = ", some rows" if any((place / "out").glob(".z*.journal")) else ""
-        parts = f"{new} of {sum(expected[key] != before.get(key) for key in expected)} parts{rows}"
+        parts = f"{new} of {sum(expected[key] != before.get(key) for key in expected)} parts"
         found[parts if at_work else "at its end"] += 1
         if at_work:
             finish(killer, command, place, tiny_bert)

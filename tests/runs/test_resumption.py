@@ -21,10 +21,9 @@ from safetensors.torch import load_file
 import bertflow
 from bertflow.data.fitting_text import TextOptions
 from bertflow.data.pairs import Pairs
-from bertflow.runs import ModelOptions
 from bertflow.training import trainer as train_trainer
 from bertflow.training.checkpoints import WholeCheckpoints
-from bertflow.training.metrics import METRICS
+from bertflow.training.trainer import METRICS
 
 NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
 SENTENCES = [f"the {a} {b} sleeps in the {c} ." for a in ("big", "small", "red") for b in NOUNS for c in NOUNS][:64]
@@ -77,7 +76,7 @@ pytestmark = [
 def run(case, bert, folder, **more):
     """Begin a run, or go on with it."""
     recipe, trainer = (CASES | MORE)[case]
-    encoder = ModelOptions(str(bert), "mean(2)", device="cpu")
+    encoder = {"model": str(bert), "pooling": "mean(2)", "device": "cpu"}
     options = {"accelerator": "cpu", "enable_progress_bar": False, "log_every_n_steps": 1, **trainer, **more}
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(train_trainer, "CHECKPOINT_STEPS", 2)

@@ -5,7 +5,7 @@ import pytest
 
 import bertflow
 from bertflow.calibration.spelling import load_calibrator
-from bertflow.cli import load, run
+from bertflow.cli import main
 from bertflow.data.fitting_text import TextOptions
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.transformer import TransformerEncoder
@@ -131,7 +131,7 @@ def test_a_run_goes_on_with_the_option_that_it_began_with(tiny_bert, tmp_path, c
     (tmp_path / "text.txt").write_text("\n".join(TEXT))
     argv = f"--encoder.model {tiny_bert} --data.sentences {tmp_path / 'text.txt'} --output {tmp_path / 'run'}".split()
     argv += ["--trainer.max_steps=2", "--trainer.accelerator=cpu", "--report=false", "--resume=auto"]
-    assert run(load("train"), [*argv, "--without_text_hashes"]) == 0
+    assert main(["train", *argv, "--without_text_hashes"]) == 0
     assert holding(tmp_path / "run") == set()
-    assert run(load("train"), argv) == 2
+    assert main(["train", *argv]) == 2
     assert "was made with without_text_hashes=True, but now it is False." in capsys.readouterr().err

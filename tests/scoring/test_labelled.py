@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest, norm
+from scipy.stats import binomtest
 from sklearn.metrics import precision_recall_curve
 
 import bertflow
-from bertflow.cli import load, run
+from bertflow.cli import main
 from bertflow.errors import UsageError
 from bertflow.scoring.labelled import Labelled
 
@@ -49,20 +49,6 @@ def test_the_interval_of_the_cosine_is_that_of_a_plain_bootstrap(monkeypatch):
     assert (found.low, found.high) == pytest.approx(np.quantile(again, (0.025, 0.975)), abs=0.03)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("wanted", ["precision", "recall"])
-def test_the_intervals_hold_the_true_values(wanted, monkeypatch):
-    monkeypatch.setattr("bertflow.scoring.labelled.REDRAWN", 200)
-    covered, rng = [], np.random.default_rng(0)
-    for _ in range(200):
-        labels = rng.integers(0, 2, 500)
-        found = Labelled.of(rng.normal(size=500) + 1.5 * labels, labels).threshold(wanted, 0.9)
-        match, other = norm.sf(found.value - 1.5), norm.sf(found.value)
-        true, share = {"precision": match / (match + other), "recall": match}, vars(found.passing)
-        covered.append([share[name].low <= true[name] <= share[name].high for name in true])
-    assert np.mean(covered, axis=0).min() > 0.92
-
-
 @pytest.mark.parametrize(
     ("wanted", "target", "message"),
     [
@@ -75,16 +61,9 @@ def test_the_intervals_hold_the_true_values(wanted, monkeypatch):
         ),
     ],
 )
-def test_what_no_cosine_reaches_is_refused(wanted, target, message):
-    with pytest.raises(UsageError) as refused:
-        Labelled.of(np.array([0.9, 0.8, 0.7, 0.6]), np.array([0, 1, 1, 0])).threshold(wanted, target)
-    assert str(refused.value) == message
-
-
-def test_without_labels_there_is_no_precision(files, tiny_bert):
-    with pytest.raises(UsageError) as refused:
-        bertflow.score(tiny_bert, files / "pairs.tsv", fit_on=files / "text.txt", precision=0.9, device="cpu")
-    assert str(refused.value) == "A precision needs labelled pairs. Add --labels FILE, with --fit_on TEXT."
+def test_what_no_cosine_reaches_is_refused(wanted, target, message, refusal):
+    four = Labelled.of(np.array([0.9, 0.8, 0.7, 0.6]), np.array([0, 1, 1, 0]))
+    assert refusal(four.threshold, wanted, target, error=UsageError) == message
 
 
 @pytest.fixture(scope="module")
@@ -106,27 +85,24 @@ def files(tmp_path_factory):
 def test_a_useless_threshold_is_said_to_be_one_and_labels_choose_a_better(files, tiny_bert, capsys):
     argv = [tiny_bert, files / "pairs.tsv", "--fit_on", files / "text.txt", "--labels", files / "labels.tsv"]
     argv = [*map(str, argv), "--device", "cpu"]
-    assert run(load("score"), [*argv, "--false_match_rate", "0.3", "--save", str(files / "saved")]) == 0
+    assert main(["score", *argv, "--false_match_rate", "0.3", "--save", str(files / "saved")]) == 0
     printed = capsys.readouterr().out
     assert "This threshold is useless for such pairs: it tells random pairs from related ones, and " in printed
     assert "Choose one by the labels: --precision P or --recall R." in printed
     by_both = []
     for start in (argv, [str(files / "saved"), str(files / "pairs.tsv"), "--device", "cpu"]):
-        assert run(load("score"), [*start, "--precision", "0.6"]) == 0
+        assert main(["score", *start, "--precision", "0.6"]) == 0
         by_both.append(capsys.readouterr().out)
     assert by_both[0] == by_both[1]
     assert "for a precision of 0.6 (on the labelled pairs precision 0." in by_both[0]
     assert "useless" not in by_both[0]
-    assert run(load("score"), [*argv, "--precision", "0.6", "--recall", "0.5"]) == 2
-    assert capsys.readouterr().err == (
-        "error: There is one threshold, but precision and recall were given. Give one of them.\n"
-    )
-
-
-def test_the_threshold_is_in_the_json(files, tiny_bert):
-    found = bertflow.score(
-        tiny_bert, files / "pairs.tsv", fit_on=files / "text.txt", labels=files / "labels.tsv", recall=0.9, device="cpu"
-    )
-    threshold = found.as_dict()["threshold"]
+    text = {"fit_on": files / "text.txt", "labels": files / "labels.tsv"}
+    threshold = bertflow.score(tiny_bert, files / "pairs.tsv", **text, recall=0.9, device="cpu").as_dict()["threshold"]
     assert (threshold["wanted"], threshold["target"]) == ("recall", 0.9)
     assert threshold["passing"]["recall"]["value"] >= 0.9
+    for given, said in (
+        ([*argv, "--recall", "0.5"], "There is one threshold, but precision and recall were given. Give one of them."),
+        (argv[:4] + argv[6:], "A precision needs labelled pairs. Add --labels FILE, with --fit_on TEXT."),
+    ):
+        assert main(["score", *given, "--precision", "0.6"]) == 2
+        assert capsys.readouterr().err == f"error: {said}\n"

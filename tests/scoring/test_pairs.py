@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import bertflow
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import UsageError
 
 WORDS = ["the", "man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "small", "red", "in"]
 PAIRS = [("the dog runs", "the dog runs"), ("a cat", "the big house"), ("the man eats", "the bird")]
@@ -46,29 +46,12 @@ def test_it_is_shown_and_saved(found, tmp_path):
     assert record["threshold"]["rate"] == 0.1
 
 
-def test_a_calibrated_encoder_is_saved_with_its_scores(encoder, tmp_path):
-    whitened = bertflow.CalibratedEncoder.fit(encoder, bertflow.Whitening(4), sentences(100, 1))
-    bertflow.score(whitened, fit_on=sentences(300, 2), save=tmp_path / "it", false_match_rate=0.1)
-    again = bertflow.score(tmp_path / "it", PAIRS, false_match_rate=0.1, device="cpu")
-    np.testing.assert_allclose(again.cosines, bertflow.score(
-        whitened, PAIRS, fit_on=sentences(300, 2), false_match_rate=0.1
-    ).cosines, atol=1e-5)  # fmt: skip
-
-
 def test_text_can_be_a_list(encoder):
     report = bertflow.score(encoder, domain=sentences(60, 3), fit_on=sentences(400, 0)).domain
     assert (len(report.percentiles), report.drift.n) == (len(report.sentences), len(report.sentences))
 
 
-def test_an_open_encoder_has_no_scores_of_its_own(encoder):
-    with pytest.raises(UsageError) as refused:
-        bertflow.score(encoder, PAIRS)
-    assert str(refused.value) == (
+def test_an_open_encoder_has_no_scores_of_its_own(encoder, refusal):
+    assert refusal(bertflow.score, encoder, PAIRS, error=UsageError) == (
         "The encoder holds no scores.json. Fit the scores to your text: add --fit_on TEXT."
     )  # fmt: skip
-
-
-def test_text_that_was_seen_is_not_scored_on(encoder):
-    seen = bertflow.CalibratedEncoder.fit(encoder, bertflow.Whitening(4), sentences(100, 1))
-    with pytest.raises(DataError, match="The text should hold at least 50 sentences that the encoder was not fitted"):
-        bertflow.score(seen, PAIRS, fit_on=sentences(100, 1))

@@ -1,7 +1,6 @@
 """What a server counts, read by Prometheus' own parsers."""
 
 import logging
-import shutil
 from functools import partial
 
 import numpy as np
@@ -13,8 +12,6 @@ from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.errors import DataError
 from bertflow.scoring.domain import DomainCheck
 from bertflow.serve.metrics import Metrics
 from bertflow.serve.model import ServedModel
@@ -48,13 +45,7 @@ def test_it_counts_what_it_answers(serving):
     }
     assert read["bertflow_request_seconds_count", (("route", "/v1/embeddings"),)] == 2
     assert 0 < read["bertflow_request_seconds_sum", (("route", "/v1/embeddings"),)] < 120
-    now = {
-        "open_connections": 1,
-        "waiting_requests": 0,
-        "texts_total": 2,
-        "tokens_total": 9,
-        "truncated_texts_total": 0,
-    }
+    now = {"open_connections": 1, "waiting_requests": 0, "texts_total": 2, "tokens_total": 9}
     assert {name: read[f"bertflow_{name}", ()] for name in now} == now
     assert not any("domain" in name or "refit" in name for name, _ in read), "the folder holds no domain check"
 
@@ -115,11 +106,3 @@ def test_texts_that_are_cut_are_counted(serving, folder):
     with serving(model=ServedModel(str(folder), "cpu", truncate=True)) as client:
         client.embed(["dog " * 100, "the dog runs"])
         assert samples(client)["bertflow_truncated_texts_total", ()] == 1
-
-
-def test_a_domain_check_of_another_encoder_is_refused(watched, tiny_bert, tmp_path):
-    other = TransformerEncoder(tiny_bert, pooling="mean(1)", device="cpu")
-    other.save(tmp_path / "other")
-    shutil.copytree(watched[0] / "domain", tmp_path / "other" / "domain")
-    with pytest.raises(DataError, match="fit the domain check again"):
-        ServedModel(str(tmp_path / "other"), "cpu")

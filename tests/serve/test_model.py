@@ -6,14 +6,11 @@ import threading
 import numpy as np
 import pytest
 
-from bertflow.affine import AffineMap
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.closed_forms import Center, Whitening
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
-from bertflow.serve.batching import Batcher
-from bertflow.serve.metrics import Metrics
-from bertflow.serve.model import ServedModel, no_prefix
+from bertflow.serve.model import Batcher, ServedModel, no_prefix
 from bertflow.serve.protocol import Found, Limits, RequestError
 
 REQUESTS = [["the dog runs"], ["a cat", "the red bird sings in the garden"], ["the dog runs", "a man"]]
@@ -36,7 +33,7 @@ def answer(model, requests, **limits):
     async def ask():
         return await asyncio.gather(*(batcher.answer(*one) for one in requests), return_exceptions=True)
 
-    batcher = Batcher(model, Limits(**limits), Metrics())
+    batcher = Batcher(model, Limits(**limits), *[lambda *_: None] * 2)
     try:
         return asyncio.run(ask())
     finally:
@@ -133,13 +130,6 @@ def test_leading_coordinates_can_be_had_of_whitening_alone(tiny_bert, tmp_path, 
     if calibrator:
         CalibratedEncoder.fit(raw, calibrator, TEXTS).save(tmp_path / "model")
     assert no_prefix(opened(tmp_path / "model").encoder) == reason
-
-
-def test_leading_coordinates_of_whitening_are_whitening_to_as_many(tiny_bert):
-    x = TransformerEncoder(tiny_bert, device="cpu").encode(TEXTS)
-    whole, few = Whitening(n_components=6).fit(x), Whitening(n_components=3).fit(x)
-    assert isinstance(whole.map, AffineMap)
-    np.testing.assert_allclose(whole.transform(x)[:, :3], few.transform(x), atol=1e-5)
 
 
 def test_queries_are_embedded_with_their_own_prompt(tiny_bert, tmp_path):

@@ -13,7 +13,7 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.policy import content_hash
 from bertflow.scoring.scores import ScoreCalibrator
-from bertflow.serve.callers import key_digest
+from bertflow.serve.protocol import key_digest
 
 TEXTS = [f"the {noun} {verb}" for noun in ("man", "dog", "cat", "bird") for verb in ("runs", "eats", "sings")]
 WORDS = ["the", "man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "small", "red", "in"]

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from bertflow.errors import DataError
 from bertflow.store import text as store_text
 from bertflow.store.text import (
     distinct_rows,
@@ -78,7 +77,7 @@ def test_no_text_is_no_rows(tmp_path):
     assert index_text([], tmp_path)[0] == 0
 
 
-def test_a_sentence_of_several_lines_is_refused(tmp_path):
-    with pytest.raises(DataError) as caught:
-        index_text(["one", "two", "a\nb"], tmp_path)
-    assert str(caught.value) == "Sentence 2 of the stream has several lines. Replace its line ends by spaces."
+def test_a_sentence_of_several_lines_is_refused(refusal, tmp_path):
+    assert refusal(index_text, ["one", "two", "a\nb"], tmp_path) == (
+        "Sentence 2 of the stream has several lines. Replace its line ends by spaces."
+    )

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from bertflow.evaluation.report import Report
-from bertflow.evaluation.rows import Row, SystemFacts
+from bertflow.evaluation.score_table import Row, SystemFacts
 from bertflow.evaluation.significance import Difference
-from bertflow.studies.gap import gap_section, gap_sections
+from bertflow.studies.sections import CeilingStudy, gap_section
 
 HOW = ("all", "cosine_spearman")
 
@@ -69,6 +69,5 @@ def test_systems_of_other_weights_and_those_that_saw_labels_have_no_share():
 
 def test_a_section_for_each_ceiling_stands_in_the_json_as_well():
     found = report_of({"raw": 0.5, "center": 0.6, "ceiling": 0.9})
-    [section] = gap_sections(found)
-    written = replace(found, sections=(section,)).as_dict()["sections"]
+    written = CeilingStudy({}).add_to(found).as_dict()["sections"]
     assert written[0]["table"]["lines"] == (("center", "25 %"),)

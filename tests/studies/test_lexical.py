@@ -1,7 +1,6 @@
 """Edit distance against the recursion that defines it, and the table against SciPy."""
 
 import functools
-import json
 
 import numpy as np
 import pytest
@@ -10,8 +9,10 @@ from scipy.stats import spearmanr
 from bertflow.calibrated import encode_systems
 from bertflow.data.pairs import Pairs
 from bertflow.data.sts import load_sts
+from bertflow.evaluation.edits import LEVELS, edit_distance
+from bertflow.evaluation.evaluating import score_sets
 from bertflow.similarity import SIMILARITIES
-from bertflow.studies.lexical import GOLD, LEVELS, NEAR, edit_distance, lexical_table
+from bertflow.studies.sections import GOLD, NEAR, LexicalStudy, lexical_rows, lexical_section
 
 from .conftest import ToyEncoder, toy_pairs
 
@@ -27,14 +28,6 @@ def slow_distance(first, second):
     return of(len(first), len(second))
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "distance"),
-    [("kitten", "sitting", 3), ("", "abc", 3), ("abc", "", 3), ("", "", 0), ("same", "same", 0), ("ab", "ba", 2)],
-)
-def test_edit_distances_known_by_hand(first, second, distance):
-    assert edit_distance(first, second) == distance
-
-
 def test_the_edit_distance_is_that_of_the_recursion():
     rng = np.random.default_rng(0)
     for _ in range(200):
@@ -45,15 +38,15 @@ def test_the_edit_distance_is_that_of_the_recursion():
 @pytest.fixture(scope="module")
 def found():
     pairs, systems = toy_pairs(), {"raw": ToyEncoder(), "other": ToyEncoder(seed=1)}
-    return pairs, systems, lexical_table(systems, pairs)
+    return pairs, systems, list(lexical_rows(systems, pairs))
 
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_each_row_is_what_scipy_says(found, level):
-    pairs, systems, report = found
+    pairs, systems, rows = found
     cut = LEVELS[level]
     distances = np.array([slow_distance(cut(a), cut(b)) for a, b in zip(pairs.first, pairs.second, strict=True)])
-    row = next(row for row in report.rows if (row.system, row.level) == ("other", level))
+    row = next(row for row in rows if (row.system, row.level) == ("other", level))
     sides = [encode_systems(systems, side)["other"] for side in (pairs.first, pairs.second)]
     cosines = SIMILARITIES["cosine"].paired(*sides)
     near = distances <= NEAR
@@ -69,7 +62,7 @@ def test_case_is_no_edit():
 
 
 def test_the_gold_scores_are_the_first_line(found):
-    table = found[2].table()
+    table = lexical_section("toy", found[2]).table
     assert [line[0] for line in table.lines] == [GOLD, "raw", "other"]
     assert table.lines[0][1] == "-"
     assert table.header[:4] == ("lexical, toy", "gold", "edits of characters", "edits of words")
@@ -78,18 +71,13 @@ def test_the_gold_scores_are_the_first_line(found):
 def test_too_few_near_pairs_have_no_correlation():
     far = tuple(" ".join(["dog cat bird"] * (at + 1)) for at in range(4))
     pairs = Pairs("far", far, ("man",) * 4, np.arange(4.0))
-    assert {row.near_gold for row in lexical_table({"raw": ToyEncoder()}, pairs).rows} == {None}
-
-
-def test_json_says_what_was_counted(found):
-    written = json.loads(found[2].to_json())
-    assert (written["task"], written["at_most"], len(written["rows"])) == ("toy", NEAR, 6)
+    assert {row.near_gold for row in lexical_rows({"raw": ToyEncoder()}, pairs)} == {None}
 
 
 @pytest.mark.slow
 def test_the_gold_scores_of_the_paper_s_pairs_go_with_words_rather_than_characters(shared_data):
     pairs = load_sts("stsb-dev", shared_data / "sts")
-    rows = {row.level: row for row in lexical_table({}, pairs).rows}
+    rows = {row.level: row for row in lexical_rows({}, pairs)}
     assert 100 * rows["words"].distance == pytest.approx(-23.92, abs=0.01)  # the paper: -24.61
     assert 100 * rows["characters"].distance == pytest.approx(-20.50, abs=0.01)
     assert (rows["words"].near, rows["characters"].near) == (383, 16)
@@ -97,6 +85,7 @@ def test_the_gold_scores_of_the_paper_s_pairs_go_with_words_rather_than_characte
 
 def test_a_system_trained_on_the_labels_is_left_out_and_said():
     pairs = toy_pairs()
-    report = lexical_table({"raw": ToyEncoder(), "ceiling": ToyEncoder(labels=["toy"])}, pairs)
-    assert {row.system for row in report.rows} == {GOLD, "raw"}
-    assert report.section().lines[-1] == "ceiling is left out: it was trained on labels of these pairs."
+    systems = {"raw": ToyEncoder(), "ceiling": ToyEncoder(labels=["toy"])}
+    assert {row.system for row in lexical_rows(systems, pairs)} == {GOLD, "raw"}
+    report = LexicalStudy(pairs).add_to(score_sets(systems, [pairs], resamples=0, force=True), systems, None)
+    assert report.sections[0].lines[-1] == "ceiling is left out: it was trained on labels of these pairs."

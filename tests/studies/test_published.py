@@ -6,8 +6,8 @@ import pytest
 
 from bertflow.data.sts_tasks import SUITES
 from bertflow.errors import UnknownNameError, UsageError
+from bertflow.evaluation.aggregation import AGGREGATIONS
 from bertflow.evaluation.evaluating import score_sets
-from bertflow.evaluation.figures import AGGREGATIONS
 from bertflow.studies.literature import PublishedFigures, matching, published
 
 from .conftest import ToyEncoder, toy_pairs
@@ -48,16 +48,14 @@ def test_lines_are_found_by_a_part_of_model_or_source():
     assert [line.model for line in matching("base-FLOW (target)", ["sts12"])] == ["BERT-base-flow (target)"]
 
 
-def test_an_unknown_model_lists_the_known_ones():
-    with pytest.raises(UnknownNameError) as refused:
-        matching("nobody", ["stsb"])
-    assert str(refused.value).startswith("No published figures hold 'nobody'. Known: GloVe avg")
+def test_an_unknown_model_lists_the_known_ones(refusal):
+    assert refusal(matching, "nobody", ["stsb"], error=UnknownNameError).startswith(
+        "No published figures hold 'nobody'. Known: GloVe avg"
+    )
 
 
-def test_other_tasks_than_the_published_ones_are_refused():
-    with pytest.raises(UsageError) as refused:
-        matching("", ["mine", "stsb-dev"])
-    assert str(refused.value) == (
+def test_other_tasks_than_the_published_ones_are_refused(refusal):
+    assert refusal(matching, "", ["mine", "stsb-dev"], error=UsageError) == (
         "The published figures are those of sts12, sts13, sts14, sts15, sts16, stsb, sickr, and none of these tasks is "
         "scored. Add one to tasks, or leave published out."
     )

@@ -1,8 +1,8 @@
 import pytest
 from transformers import AutoTokenizer
 
-from bertflow.studies.vocabulary import KINDS, read_vocabulary
-from bertflow.words.vocabulary import whole_words
+from bertflow.studies.tokens import KINDS, read_vocabulary
+from bertflow.words.tokens import whole_words
 
 
 class Made:
@@ -20,13 +20,7 @@ class Made:
 WORDPIECE = ["[CLS]", "[unused1]", "a", "##b", "rock", "##ing", "##ed", "#", "##"]
 BYTE_LEVEL = ["<s>", "Ġa", "b", "Ġrock", "ing", "ed", "Ġ"]
 LOW_LINE = ["<s>", "\u2581a", "b", "\u2581rock", "ing", "ed", "\u2581"]
-EXPECTED = {
-    "special": 1,
-    "characters": 1,
-    "character pieces": 1,
-    "words": 1,
-    "pieces": 2,
-}
+EXPECTED = {"special": 1, "characters": 1, "character pieces": 1, "words": 1, "pieces": 2}
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 import torch
 from pytorch_lightning.callbacks import ModelCheckpoint
 
-from bertflow.training.fitting import FlowFit, trainer_options
+from bertflow.training.flow_fit import FlowFit, trainer_options
 from bertflow.training.recipe import resolve
 from bertflow.training.trainer import quiet_trainer
 

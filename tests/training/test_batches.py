@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from bertflow.errors import UsageError
-from bertflow.training.rows import ShuffledBatches
+from bertflow.training.batches import ShuffledBatches
 
 
 def epoch(batches, number=0):
@@ -73,10 +73,18 @@ def test_an_epoch_that_was_left_early_does_not_shorten_the_next():
     assert len(epoch(batches, 1)) == 5
 
 
-def test_a_batch_with_too_few_rows_for_all_ranks_is_refused():
-    with pytest.raises(UsageError) as caught:
-        ShuffledBatches(np.zeros((100, 2)), np.arange(0, 100, 2), batch_size=4, seed=0, unit=2, rank=0, world=3)
-    assert str(caught.value) == (
+def test_a_batch_with_too_few_rows_for_all_ranks_is_refused(refusal):
+    assert refusal(
+        ShuffledBatches,
+        np.zeros((100, 2)),
+        np.arange(0, 100, 2),
+        error=UsageError,
+        batch_size=4,
+        seed=0,
+        unit=2,
+        rank=0,
+        world=3,
+    ) == (
         "Each of 3 processes needs a row of every batch, but a batch has 4 rows in units of 2. "
         "Raise flow.batch_size, or start fewer processes."
     )

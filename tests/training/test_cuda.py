@@ -4,7 +4,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from bertflow.training.fitting import FlowFit, fit_flow, trainer_options
+from bertflow.training.flow_fit import FlowFit, fit_flow, trainer_options
 from bertflow.training.recipe import resolve
 from bertflow.training.trainer import quiet_trainer
 

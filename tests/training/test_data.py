@@ -3,8 +3,8 @@ import pytest
 import torch
 
 from bertflow.errors import UsageError
+from bertflow.training.batches import HELD_OUT_LEAST, ShuffledBatches, hold_out
 from bertflow.training.module import INITIAL_ROWS, TrainingData
-from bertflow.training.rows import HELD_OUT_LEAST, ShuffledBatches, hold_out, moments_of_rows
 
 
 @pytest.mark.parametrize(
@@ -44,18 +44,3 @@ def test_all_held_out_rows_are_one_batch():
     batches = ShuffledBatches(torch.randn(99, 2), np.arange(99), batch_size=9, seed=0)
     (batch,) = TrainingData(batches, held_out).val_dataloader()
     assert torch.equal(batch, held_out)
-
-
-class Elsewhere(torch.Tensor):
-    """Rows of a GPU, as far as NumPy is told."""
-
-    def numpy(self):
-        raise TypeError("can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() first.")
-
-    def cpu(self):
-        return self.as_subclass(torch.Tensor)
-
-
-def test_moments_of_rows_on_a_gpu_are_taken_on_the_processor(embeddings):
-    found = moments_of_rows(torch.from_numpy(embeddings).as_subclass(Elsewhere), np.arange(40))
-    np.testing.assert_array_equal(found.mean, moments_of_rows(embeddings, np.arange(40)).mean)

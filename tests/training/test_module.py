@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
-from bertflow.training.fitting import FlowFit, trainer_options
+from bertflow.training.flow_fit import FlowFit, trainer_options
 from bertflow.training.module import BertFlow
 from bertflow.training.recipe import resolve
 from bertflow.training.trainer import known_warnings, quiet_trainer
@@ -49,12 +49,10 @@ def test_sentences_in_z_out(in_the_loop, encoder):
     torch.testing.assert_close(z, in_the_loop.module(x), atol=1e-5, rtol=1e-4)
 
 
-def test_sentences_without_an_encoder_are_refused(encoder):
+def test_sentences_without_an_encoder_are_refused(refusal, encoder):
     recipe = resolve("paper-text")
     module = BertFlow(FlowFit(encoder.encode(SENTENCES), recipe).module.flow, recipe)
-    with pytest.raises(UsageError) as caught:
-        module(["the dog"])
-    assert str(caught.value) == (
+    assert refusal(module, ["the dog"], error=UsageError) == (
         "A batch of sentences needs an encoder, but this BertFlow has none. Give it one: encoder=..."
     )
 

@@ -1,12 +1,11 @@
 """The released optimizer, against its own formula in plain numbers. (Against the released code: tests/flow.)"""
 
-import copy
 import math
 
 import pytest
 import torch
 
-from bertflow.training.optimizer import FusedAdamW, ReleasedAdamW
+from bertflow.training.module import ReleasedAdamW
 
 
 def parameter(*values):
@@ -44,28 +43,6 @@ def test_a_parameter_without_gradient_is_not_decayed():
     assert weight.item() == 1.0
 
 
-def test_each_group_has_its_own_learning_rate():
-    fast, slow = parameter(0.0), parameter(0.0)
-    for weight in (fast, slow):
-        weight.grad = torch.ones(1, dtype=torch.float64)
-    ReleasedAdamW([{"params": [fast], "lr": 0.1}, {"params": [slow], "lr": 0.01}]).step()
-    assert fast.item() == pytest.approx(10 * slow.item())
-
-
-def test_a_closure_computes_the_loss_with_gradients():
-    weight = parameter(3.0)
-    optimizer = ReleasedAdamW([weight])
-
-    def closure():
-        optimizer.zero_grad()
-        loss = weight.square().sum()
-        loss.backward()
-        return loss
-
-    assert optimizer.step(closure).item() == 9.0
-    assert weight.item() < 3.0
-
-
 def test_its_state_survives_saving():
     def run(interrupted):
         weight = parameter(1.0)
@@ -80,61 +57,3 @@ def test_its_state_survives_saving():
         return weight.item()
 
     assert run(interrupted=True) == run(interrupted=False)
-
-
-def both():
-    """Ours and PyTorch's, on equal parameters of two groups."""
-    made = []
-    for kind in (FusedAdamW, lambda groups, **options: torch.optim.AdamW(groups, fused=True, **options)):
-        weights = [torch.nn.Parameter(torch.arange(n, dtype=torch.float32)) for n in (3, 5, 2)]
-        groups = [{"params": weights[:2], "lr": 0.1}, {"params": weights[2:], "lr": 0.01, "betas": (0.8, 0.9)}]
-        made.append((weights, kind(groups, weight_decay=0.05)))
-    return made
-
-
-def taken(weights, optimizer, steps, without=None):
-    """Steps, in some of which a parameter may have no gradient."""
-    for step in steps:
-        optimizer.zero_grad()
-        for i, weight in enumerate(weights):
-            if (step, i) != without:
-                weight.grad = torch.sin(torch.arange(len(weight)) + step + i)
-        optimizer.step()
-
-
-@pytest.mark.parametrize("without", [None, (0, 1), (3, 1)])
-def test_the_fused_one_is_pytorchs_bit_by_bit(without):
-    (ours, one), (theirs, other) = both()
-    for weights, optimizer in ((ours, one), (theirs, other)):
-        taken(weights, optimizer, range(6), without)
-    assert all(map(torch.equal, ours, theirs))
-    for mine, its in zip(one.state_dict()["state"].values(), other.state_dict()["state"].values(), strict=True):
-        assert all(torch.equal(mine[name], its[name]) for name in its)
-
-
-def test_a_state_goes_from_pytorchs_to_ours_and_back(tmp_path):
-    (ours, one), (theirs, other) = both()
-    taken(theirs, other, range(4))
-    for start, (weights, optimizer), (last, before) in (
-        (4, (ours, one), (theirs, other)),
-        (6, both()[1], (ours, one)),
-    ):
-        torch.save(before.state_dict(), tmp_path / "state")
-        optimizer.load_state_dict(torch.load(tmp_path / "state", weights_only=True))
-        for weight, value in zip(weights, last, strict=True):
-            weight.data.copy_(value.data)
-        taken(weights, optimizer, range(start, start + 2))
-        final = weights
-    (_, _), (whole, optimizer) = both()
-    taken(whole, optimizer, range(8))
-    assert all(map(torch.equal, final, whole))
-
-
-def test_a_copy_goes_its_own_way():
-    (weights, optimizer), _ = both()
-    taken(weights, optimizer, range(2))
-    pair = copy.deepcopy((weights, optimizer))
-    taken(*pair, range(2, 4))
-    assert {float(state["step"]) for state in optimizer.state.values()} == {2.0}
-    assert {float(state["step"]) for state in pair[1].state.values()} == {4.0}
-    assert not torch.equal(pair[0][0], weights[0])

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from bertflow.errors import UnknownNameError, UsageError
+from bertflow.errors import UsageError
 from bertflow.flow import GlowConfig
 from bertflow.training.recipe import PRESETS, PURPOSES, Recipe, preset_for, recipe_changes, resolve
 
@@ -49,41 +49,29 @@ def test_nli_is_a_short_and_slow_schedule():
         assert PRESETS[f"{name}-nli"] == replace(PRESETS[name], preset=f"{name}-nli", learning_rate=2e-5, epochs=0.15)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"epoch": 3}, "Unknown option of a recipe 'epoch'. Known: preset, glow, start,"),
-        ({"glow": {"width": 3}}, "Unknown option of a flow 'width'. Known: levels, depth, hidden,"),
-    ],
-)
-def test_an_unknown_option_lists_the_known_ones(changes, message):
-    with pytest.raises(UnknownNameError) as caught:
-        resolve("default", changes)
-    assert str(caught.value).startswith(message)
+REFUSED = [
+    (resolve, ("default", {"epoch": 3}), "Unknown option of a recipe 'epoch'. Known: preset, glow, start,"),
+    (resolve, ("default", {"glow": {"width": 3}}), "Unknown option of a flow 'width'. Known: levels, depth, hidden,"),
+    (resolve, ("default", {"epochs": -1}), "flow.epochs must be at least 0, got -1."),
+    (resolve, ("default", {"ema": 1.0}), "flow.ema is a decay from 0 (no average) to below 1, got 1.0."),
+    (resolve, ("default", {"unit": 2, "batch_size": 3}), "flow.batch_size must be a multiple of flow.unit (2), got 3."),
+    (resolve, ("default", {"n_components": "most"}),
+     "flow.n_components should be a valid integer or 'auto' or 'all', got 'most'."),
+    (resolve, ("default", {"start": "none", "n_components": 5}),
+     "Keeping 5 directions needs flow.start whitening, which says which are the largest; preset 'similarity-2' has "
+     "none. Set flow.start to whitening, or leave n_components out."),
+    (resolve, ("paper",), "Unknown preset 'paper'. Known: default, similarity-2, "),
+    (preset_for, ("paper", "search"), "Unknown preset 'paper'. Known: default, similarity-2, search-2, both-2, "),
+    (preset_for, (None, "clusters"), "Unknown purpose 'clusters'. Known: similarity, search, all."),
+    *((preset_for, (preset, purpose), f"The purpose {purpose} has the preset {row}, but {preset} is named, too. Leave "
+       "one of them out.") for preset, purpose, row in
+      [("similarity-2", "search", "search-2"), ("paper-tf", "similarity", "similarity-2")]),
+]  # fmt: skip
 
 
-def test_an_unknown_preset_lists_the_known_ones():
-    with pytest.raises(UnknownNameError, match=r"^Unknown preset 'paper'\. Known: default, similarity-2, "):
-        resolve("paper")
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"epochs": -1}, "flow.epochs must be at least 0, got -1."),
-        ({"ema": 1.0}, "flow.ema is a decay from 0 (no average) to below 1, got 1.0."),
-        ({"unit": 2, "batch_size": 3}, "flow.batch_size must be a multiple of flow.unit (2), got 3."),
-        (
-            {"start": "none", "n_components": 5},
-            "Keeping 5 directions needs flow.start whitening, which says which are the largest; preset 'similarity-2' "
-            "has none. Set flow.start to whitening, or leave n_components out.",
-        ),
-    ],
-)
-def test_a_value_out_of_range_is_refused(changes, message):
-    with pytest.raises(UsageError) as caught:
-        Recipe(**changes)
-    assert str(caught.value) == message
+@pytest.mark.parametrize(("function", "given", "message"), REFUSED)
+def test_what_is_no_recipe_is_refused(refusal, function, given, message):
+    assert refusal(function, *given, error=UsageError).startswith(message)
 
 
 def test_who_types_default_gets_the_present_recipe_and_its_version():
@@ -105,26 +93,3 @@ def test_a_purpose_is_a_preset(purpose):
     row = PURPOSES[purpose]
     assert preset_for(None, purpose) == preset_for("default", purpose) == preset_for(row, purpose) == row
     assert {**vars(PRESETS[row]), "preset": "", "tail": 0} == {**vars(PRESETS["similarity-2"]), "preset": ""}
-
-
-@pytest.mark.parametrize(
-    ("preset", "purpose", "message"),
-    [
-        (
-            "similarity-2",
-            "search",
-            "The purpose search has the preset search-2, but similarity-2 is named, too. Leave one of them out.",
-        ),
-        (
-            "paper-tf",
-            "similarity",
-            "The purpose similarity has the preset similarity-2, but paper-tf is named, too. Leave one of them out.",
-        ),
-        (None, "clusters", "Unknown purpose 'clusters'. Known: similarity, search, all."),
-        ("paper", "search", "Unknown preset 'paper'. Known: default, similarity-2, search-2, both-2, "),
-    ],
-)
-def test_a_preset_that_contradicts_the_purpose_is_refused(preset, purpose, message):
-    with pytest.raises(UsageError) as caught:
-        preset_for(preset, purpose)
-    assert str(caught.value).startswith(message)

@@ -10,7 +10,7 @@ import torch
 WORKER = """
 import os, sys
 import numpy as np, pytorch_lightning as pl, torch
-from bertflow.training.fitting import FlowFit, trainer_options
+from bertflow.training.flow_fit import FlowFit, trainer_options
 from bertflow.training.recipe import resolve
 
 folder, world, backend = sys.argv[1], int(sys.argv[2]), sys.argv[3]

@@ -3,18 +3,9 @@ import pytest
 from scipy import stats
 
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.errors import UsageError
 from bertflow.moments import Moments
+from bertflow.training.auto import Directions, effective_rank, kept_directions, participation_ratio, plain_moments
 from bertflow.training.recipe import PRESETS, resolve
-from bertflow.training.rows import (
-    CALIBRATED,
-    effective_rank,
-    is_spread,
-    kept_directions,
-    participation_ratio,
-    plain_moments,
-    reason_to_leave,
-)
 
 
 def cloud(*deviations):
@@ -22,54 +13,38 @@ def cloud(*deviations):
     return Moments.of(np.concatenate([np.diag(deviations), -np.diag(deviations)]))
 
 
-SPREAD, STEEP_ONE = cloud(*[1] * 80), cloud(*np.geomspace(1, 1e-3, 80))
+ISOTROPIC, SPREAD, STEEP_ONE = cloud(*[1] * 80), cloud(*np.linspace(1, 0.5, 80)), cloud(*np.geomspace(1, 1e-3, 80))
 
 
-@pytest.mark.parametrize(("rank", "kept"), [(2, 1), (64, 16), (383, 95), (768, 192)])
-def test_of_a_spectrum_that_is_spread_similarity_keeps_a_quarter(rank, kept):
-    assert kept_directions(PRESETS["similarity-2"], rank, True) == kept
-    assert kept_directions(PRESETS["search-2"], rank, True) == rank
+@pytest.mark.parametrize(
+    ("name", "changes", "plain", "kept"),
+    [
+        ("similarity-2", {}, SPREAD, Directions(20)),  # a quarter
+        ("search-2", {}, SPREAD, Directions(80, banded=True)),
+        ("both-2", {}, SPREAD, Directions(80, banded=True)),
+        *((name, {}, STEEP_ONE, Directions(80)) for name in PRESETS),
+        *((name, {"n_components": "all"}, SPREAD, Directions(80)) for name in PRESETS),
+        ("paper-tf", {}, SPREAD, Directions(80)),
+        ("paper-text", {}, SPREAD, Directions(80)),
+        *(("default", {"n_components": wanted}, SPREAD, Directions(7)) for wanted in (7, np.int64(7))),
+        ("search-2", {}, ISOTROPIC, Directions(80, banded=True)),
+        ("default", {"n_components": "all"}, ISOTROPIC, Directions(80)),
+    ],
+)
+def test_what_a_recipe_keeps(name, changes, plain, kept):
+    assert kept_directions(resolve(name, changes), 80, plain) == kept
 
 
-@pytest.mark.parametrize("name", ["similarity-2", "search-2", "both-2", "paper-tf", "paper-text"])
-def test_of_a_steep_spectrum_all_is_kept(name):
-    assert kept_directions(PRESETS[name], 384, False) == 384
-
-
-@pytest.mark.parametrize("name", ["similarity-2", "search-2", "both-2"])
-def test_the_plain_mean_says_whether_a_spectrum_is_spread(name):
-    assert is_spread(PRESETS[name], SPREAD)
-    assert not is_spread(PRESETS[name], STEEP_ONE)
-    assert not is_spread(resolve(name, {"n_components": "all"}), SPREAD)
-
-
-@pytest.mark.parametrize("name", ["paper-tf", "paper-text"])
-def test_the_paper_keeps_all(name):
-    assert not is_spread(PRESETS[name], SPREAD)
-
-
-@pytest.mark.parametrize("spread", [False, True])
-@pytest.mark.parametrize(("wanted", "kept"), [(7, 7), (np.int64(7), 7)])
-def test_what_is_asked_for_is_kept(wanted, kept, spread):
-    assert kept_directions(resolve("default", {"n_components": wanted}), 4096, spread) == kept
-
-
-@pytest.mark.parametrize(("name", "left"), [("similarity-2", True), ("search-2", False)])
-def test_what_looks_calibrated_is_left_alone_for_similarity_only(name, left):
-    assert bool(reason_to_leave(PRESETS[name], CALIBRATED + 1)) == left
-    assert reason_to_leave(PRESETS[name], CALIBRATED) is None
+def test_what_looks_calibrated_is_left_alone_for_similarity():
+    assert kept_directions(PRESETS["similarity-2"], 80, ISOTROPIC).left_alone.startswith(
+        "left alone: the variance is spread over 80 directions (participation ratio, above 75), "
+    )
 
 
 def test_the_effective_rank_is_that_of_the_entropy_of_the_spectrum():
     x = np.random.default_rng(0).normal(size=(300, 5)) * [5, 3, 1, 1, 0]
     variances = np.linalg.eigvalsh(np.cov(x.T, bias=True))
     assert effective_rank(Moments.of(x)) == pytest.approx(np.exp(stats.entropy(variances[1:])))
-
-
-def test_another_word_is_refused():
-    with pytest.raises(UsageError) as error:
-        resolve("default", {"n_components": "most"})
-    assert str(error.value) == "flow.n_components should be a valid integer or 'auto' or 'all', got 'most'."
 
 
 def test_the_participation_ratio_is_that_of_the_eigenvalues():

@@ -6,9 +6,9 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from bertflow.training.fitting import FlowFit, trainer_options
+from bertflow.training.checkpoints import RequeueBetweenSteps
+from bertflow.training.flow_fit import FlowFit, trainer_options
 from bertflow.training.recipe import resolve
-from bertflow.training.signals import RequeueBetweenSteps
 
 RECIPE = resolve("default", {"batch_size": 64, "glow": {"hidden": 8}, "epochs": 2})
 EPOCH = 22

@@ -5,8 +5,8 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from bertflow.training import fitting
-from bertflow.training.fitting import SMALL, fit_flow, threads_for
+from bertflow.training import flow_fit
+from bertflow.training.flow_fit import SMALL, fit_flow, threads_for
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ class Watching(pl.Callback):
 
 @pytest.mark.parametrize(("small", "expected"), [(SMALL, 1), (10, 2)])
 def test_a_fit_of_small_steps_takes_one_thread_while_it_lasts(monkeypatch, small, expected):
-    monkeypatch.setattr(fitting, "SMALL", small)
+    monkeypatch.setattr(flow_fit, "SMALL", small)
     x = np.random.default_rng(0).standard_normal((64, 8)).astype(np.float32)
     fit_flow(x, trainer={"max_steps": 2, "callbacks": [watching := Watching()]})
     assert watching.threads == expected

@@ -33,15 +33,6 @@ def states(tiny_bert):
     return found
 
 
-@pytest.mark.parametrize("occurrence", [1, 2])
-@pytest.mark.parametrize("layer", range(5))
-def test_a_word_is_the_mean_of_its_pieces(encoder, states, layer, occurrence):
-    mention = Mention("dogs", SENTENCE, occurrence)
-    x = encoder.contextual([mention], [f"mean({layer})"])[f"mean({layer})"]
-    expected = states[0][layer][DOGS[occurrence - 1]].mean(0)
-    torch.testing.assert_close(torch.from_numpy(x[0]), expected)
-
-
 @pytest.mark.parametrize(
     ("pooling", "expected"),
     [
@@ -52,11 +43,34 @@ def test_a_word_is_the_mean_of_its_pieces(encoder, states, layer, occurrence):
         ("last-token(3)", lambda layers: layers[3][1]),
         ("max(2)", lambda layers: layers[2].amax(0)),
         ("mean", lambda layers: layers[4].mean(0)),
+        *((f"mean({at})", lambda layers, at=at: layers[at].mean(0)) for at in range(5)),
     ],
 )
-def test_a_pooling_is_a_row_over_the_pieces_of_the_word(encoder, states, pooling, expected):
-    x = encoder.contextual([Mention("dogs", SENTENCE)], [pooling])[pooling]
-    torch.testing.assert_close(torch.from_numpy(x[0]), expected([layer[DOGS[0]] for layer in states[0]]))
+@pytest.mark.parametrize("occurrence", [1, 2])
+def test_a_pooling_is_a_row_over_the_pieces_of_the_word(encoder, states, pooling, expected, occurrence):
+    x = encoder.contextual([Mention("dogs", SENTENCE, occurrence)], [pooling])[pooling]
+    pieces = [layer[DOGS[occurrence - 1]] for layer in states[0]]
+    torch.testing.assert_close(torch.from_numpy(x[0]), expected(pieces))
+
+
+@pytest.mark.parametrize(
+    ("mention", "pooling", "kind", "message"),
+    [
+        *((Mention("dogs", SENTENCE), f"{tokens}{layers}", UsageError,
+           f"The pooling {tokens}{layers} is for sentences: {tokens} has no meaning for the pieces of one word. Use "
+           "mean, max, cls (the first piece) or last-token, as in mean(3).")
+          for tokens, layers in (("sif", "(3)"), ("soft-sif", ""), ("pooler", ""))),
+        (Mention("dogs", SENTENCE), "mean(9)", UsageError, "reads layer 9, but the encoder has 4 blocks"),
+        (Mention("dogs", SENTENCE), "median", UnknownNameError, "Unknown pooling 'median'"),
+        (Mention("dogs", SENTENCE, segment=2), "mean", UsageError,
+         "Segment 2 was asked for, but this is a bert, and it knows segments 0 to 1. Leave it out."),
+        (Mention("dog", "dog " * 70), "mean", DataError, "has 72 tokens, and this model reads 64"),
+    ],
+)  # fmt: skip
+def test_what_a_word_cannot_have_is_refused(encoder, mention, pooling, kind, message):
+    with pytest.raises(kind) as refused:
+        encoder.contextual([mention], [pooling])
+    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize("segment", [0, 1])
@@ -86,39 +100,6 @@ def test_a_static_vector_is_rows_of_the_embedding_matrix(tiny_bert, encoder):
     torch.testing.assert_close(torch.from_numpy(encoder.static(["dogs"], "last-token(3)")[0]), matrix[more])
 
 
-@pytest.mark.parametrize("pooling", ["sif(3)", "soft-sif", "pooler"])
-def test_a_pooling_of_sentences_alone_is_refused(encoder, pooling):
-    with pytest.raises(UsageError) as refused:
-        encoder.contextual([Mention("dogs", SENTENCE)], [pooling])
-    assert str(refused.value) == (
-        f"The pooling {pooling} is for sentences: {pooling.removesuffix('(3)')} has no meaning for the pieces of one "
-        "word. Use mean, max, cls (the first piece) or last-token, as in mean(3)."
-    )
-
-
-def test_a_layer_that_is_not_there_is_refused(encoder):
-    with pytest.raises(UsageError, match="reads layer 9, but the encoder has 4 blocks"):
-        encoder.contextual([Mention("dogs", SENTENCE)], ["mean(9)"])
-
-
-def test_an_unknown_pooling_is_refused(encoder):
-    with pytest.raises(UnknownNameError, match="Unknown pooling 'median'"):
-        encoder.static(["dogs"], "median")
-
-
-def test_a_segment_that_is_not_there_is_refused(encoder):
-    with pytest.raises(UsageError) as refused:
-        encoder.find(Mention("dogs", SENTENCE, segment=2))
-    assert str(refused.value) == (
-        "Segment 2 was asked for, but this is a bert, and it knows segments 0 to 1. Leave it out."
-    )
-
-
-def test_a_text_that_is_too_long_is_refused(encoder):
-    with pytest.raises(DataError, match="has 72 tokens, and this model reads 64"):
-        encoder.find(Mention("dog", "dog " * 70))
-
-
 def test_a_model_without_segments_reads_pairs_and_refuses_segments(tiny_bert, tmp_path):
     config = DistilBertConfig(vocab_size=25, dim=16, n_layers=2, n_heads=2, hidden_dim=32, max_position_embeddings=64)
     DistilBertModel(config).save_pretrained(tmp_path)
@@ -138,12 +119,6 @@ def test_a_saved_encoder_knows_the_layers_it_keeps(tiny_bert, tmp_path, states):
     torch.testing.assert_close(torch.from_numpy(x[0]), states[0][2][7])
     with pytest.raises(UsageError, match="keeps blocks 1 to 2 of 4, but layer 4 is asked for"):
         saved.contextual([Mention("red", SENTENCE)], ["mean(-1)"])
-
-
-def test_it_says_what_it_is(tiny_bert, encoder):
-    described = encoder.describe()
-    assert described["weights"] == TransformerEncoder(tiny_bert, device="cpu").describe()["weights"]
-    assert (described["encoder"], described["blocks"], described["family"]) == ("tiny-bert", 4, "bert")
 
 
 def test_static_words_are_rows_of_the_embedding_matrix(tiny_bert):

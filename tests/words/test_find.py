@@ -1,5 +1,7 @@
 """Words are found by text, whatever the tokenizer: WordPiece, byte-level BPE, and SentencePiece's low lines."""
 
+from functools import partial
+
 import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import BertTokenizerFast, PreTrainedTokenizerFast
@@ -19,49 +21,31 @@ def word_piece(lower):
     return BertTokenizerFast(vocab={word: at for at, word in enumerate(spelled)}, do_lower_case=lower)
 
 
-def trained(pre_tokenizer, decoder, trainer, model, normalizer=None):
+def trained(rules, trainer, model, normalizer=None):
     tokenizer = Tokenizer(model)
-    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizer, decoder
+    tokenizer.pre_tokenizer, tokenizer.decoder = rules
     if normalizer:
         tokenizer.normalizer = normalizer
-    tokenizer.train_from_iterator(TEXT, trainer)
+    tokenizer.train_from_iterator(TEXT, trainer(special_tokens=["<s>", "</s>", "<unk>"], show_progress=False))
     start, end = (tokenizer.token_to_id(token) for token in ("<s>", "</s>"))
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", pair="<s> $A </s> $B </s>", special_tokens=[("<s>", start), ("</s>", end)]
     )
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        bos_token="<s>",
-        eos_token="</s>",
-        unk_token="<unk>",
-        cls_token="<s>",
-        sep_token="</s>",
-    )
+        tokenizer_object=tokenizer, **{f"{name}_token": "<s>" for name in ("bos", "cls")}, eos_token="</s>",
+        sep_token="</s>", unk_token="<unk>",
+    )  # fmt: skip
 
 
-def byte_level():
-    special = ["<s>", "</s>", "<unk>"]
-    trainer = trainers.BpeTrainer(
-        vocab_size=300,
-        special_tokens=special,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    return trained(pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel(), trainer, models.BPE())
-
-
-def sentence_piece():
-    trainer = trainers.UnigramTrainer(
-        vocab_size=60, special_tokens=["<s>", "</s>", "<unk>"], unk_token="<unk>", show_progress=False
-    )
-    return trained(pre_tokenizers.Metaspace(), decoders.Metaspace(), trainer, models.Unigram(), normalizers.NFKC())
-
-
+BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+BPE = partial(trainers.BpeTrainer, vocab_size=300, initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+LOW_LINES = pre_tokenizers.Metaspace(), decoders.Metaspace()
+UNIGRAM = partial(trainers.UnigramTrainer, vocab_size=60, unk_token="<unk>")
 TOKENIZERS = {
     "uncased": word_piece(True),
     "cased": word_piece(False),
-    "byte-level": byte_level(),
-    "low line": sentence_piece(),
+    "byte-level": trained(BYTES, BPE, models.BPE()),
+    "low line": trained(LOW_LINES, UNIGRAM, models.Unigram(), normalizers.NFKC()),
 }
 
 
@@ -114,43 +98,38 @@ def test_case_and_accents_are_the_tokenizers(word, sentence):
         found(TOKENIZERS["cased"], word, sentence)
 
 
-def test_a_missing_word_is_named_with_its_sentence_and_pieces():
-    with pytest.raises(DataError) as refused:
-        found(TOKENIZERS["uncased"], "queen", "a rocking King.")
-    assert str(refused.value) == (
-        "The word 'queen' is not in the sentence 'a rocking King.'. Its pieces are "
-        "[CLS] a rock ##ing king [UNK] [SEP]. Name a whole word, in the case that the tokenizer has it."
-    )
+class Slow:
+    is_fast = False
 
 
-def test_an_occurrence_too_many_is_counted():
-    with pytest.raises(DataError) as refused:
-        found(TOKENIZERS["cased"], "rock", "rock and rock", 3)
-    assert str(refused.value) == (
-        "The word 'rock' stands 2 times in the sentence 'rock and rock', and occurrence 3 was asked for. Its pieces "
-        "are [CLS] rock and rock [SEP]. Name a whole word, in the case that the tokenizer has it."
-    )
+UNCASED, CASED = TOKENIZERS["uncased"], TOKENIZERS["cased"]
 
 
-def test_no_word_is_refused(tokenizer):
-    with pytest.raises(DataError, match="A word is wanted, got ' '"):
-        found(tokenizer, " ", "a rock")
-
-
-def test_occurrences_count_from_one():
-    with pytest.raises(UsageError, match="Occurrences count from 1, got 0"):
-        Mention("rock", "a rock", 0)
+@pytest.mark.parametrize(
+    ("call", "kind", "message"),
+    [
+        (lambda: found(UNCASED, "queen", "a rocking King."), DataError,
+         "The word 'queen' is not in the sentence 'a rocking King.'. Its pieces are [CLS] a rock ##ing king [UNK] "
+         "[SEP]. Name a whole word, in the case that the tokenizer has it."),
+        (lambda: found(CASED, "rock", "rock and rock", 3), DataError,
+         "The word 'rock' stands 2 times in the sentence 'rock and rock', and occurrence 3 was asked for. Its pieces "
+         "are [CLS] rock and rock [SEP]. Name a whole word, in the case that the tokenizer has it."),
+        *((lambda one=one: found(one, " ", "a rock"), DataError,
+           "A word is wanted, got ' '. Name one that stands in 'a rock'.") for one in TOKENIZERS.values()),
+        (lambda: Mention("rock", "a rock", 0), UsageError, "Occurrences count from 1, got 0 for the word 'rock'."),
+        (lambda: spelled_alike(UNCASED, " "), DataError, "The word ' ' has no tokens for this model. Leave it out."),
+        (lambda: read_tokens(Slow(), "a rock"), UsageError,
+         "The tokenizer Slow cannot say where in a text its pieces stand. Choose a model with a tokenizer.json."),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_found_is_refused_in_words(call, kind, message, refusal):
+    assert refusal(call, error=kind) == (message)
 
 
 def test_a_word_alone_is_spelled_as_inside_a_sentence(tokenizer):
     tokens = read_tokens(tokenizer, "the king")
     at = find_word(tokens, Mention("king", "the king"), tokenizer)
     assert spelled_alike(tokenizer, "king") == tokens.encoding.ids[at.start : at.stop]
-
-
-def test_a_word_of_spaces_has_no_vector():
-    with pytest.raises(DataError, match="has no tokens for this model"):
-        spelled_alike(TOKENIZERS["uncased"], " ")
 
 
 def test_a_pair_is_read_with_its_parts():
@@ -166,11 +145,3 @@ def test_a_batch_is_padded_on_the_right():
     assert batch["attention_mask"].sum(1).tolist() == [4, 6]
     assert batch["input_ids"][0].tolist() == [*rows[0].encoding.ids, 0, 0]
     assert batch["token_type_ids"].tolist() == [[1, 1, 1, 1, 0, 0], [1] * 6]
-
-
-def test_a_tokenizer_that_cannot_say_where_is_refused():
-    class Slow:
-        is_fast = False
-
-    with pytest.raises(UsageError, match="The tokenizer Slow cannot say where in a text its pieces stand"):
-        read_tokens(Slow(), "a rock")

@@ -15,30 +15,19 @@ def result(tiny_bert):
     return run_study(WordEncoder(tiny_bert), word_study(["man", "dog", "and"], SENTENCES))
 
 
-@pytest.fixture(scope="module")
-def panels(result):
-    return result.panels["mean(2)"]
+def written(axis):
+    return {text.get_position(): text.get_text() for text in axis.texts}
 
 
-@pytest.fixture
-def axes(panels):
-    return [axis for axis in similarity_heatmaps(panels, "men: mean(2)").axes if axis.get_title()]
-
-
-def test_cosine_and_distance_stand_side_by_side_static_and_in_each_context(axes):
+def test_cosine_and_distance_stand_side_by_side_static_and_in_each_context(result):
+    panels = result.panels["mean(2)"]
+    axes = [axis for axis in similarity_heatmaps(panels, "men: mean(2)").axes if axis.get_title()]
     assert [axis.get_title() for axis in axes] == [STATIC, "context 1", "context 2"] * 2
-
-
-def test_every_number_stands_in_its_cell(axes, panels):
     for axis, panel in zip(axes[3:], panels.values(), strict=True):
-        written = {text.get_position(): text.get_text() for text in axis.texts}
-        assert written == {(column, row): f"{value:.2f}" for (row, column), value in np.ndenumerate(panel.euclidean)}
-
-
-def test_static_distances_have_a_scale_of_their_own_and_static_cosines_have_not(axes):
+        assert written(axis) == {(column, row): f"{at:.2f}" for (row, column), at in np.ndenumerate(panel.euclidean)}
     scales = [axis.images[0].get_clim() for axis in axes]
     assert scales[0] == scales[1] == scales[2]
-    assert scales[3] != scales[4] == scales[5]
+    assert scales[3] != scales[4] == scales[5], "static distances have a scale of their own"
 
 
 def test_numbers_that_are_all_equal_can_be_read():
@@ -49,14 +38,8 @@ def test_numbers_that_are_all_equal_can_be_read():
 
 
 def test_layers_follow_the_static_vectors(result):
-    figure = layer_heatmaps(result, "cosine")
-    first = figure.axes[0]
+    first, by_distance = (layer_heatmaps(result, measure).axes[0] for measure in ("cosine", "euclidean"))
     assert [label.get_text() for label in first.get_xticklabels()] == [STATIC, *result.panels]
     assert [label.get_text() for label in first.get_yticklabels()] == ["man ~ dog", "man ~ and", "dog ~ and"]
-    written = {text.get_position(): text.get_text() for text in first.texts}
-    assert written[3, 1] == f"{result.panels['mean(2)']['context 1'].cosine[0, 2]:.2f}"
-
-
-def test_distances_by_layer_leave_the_static_out(result):
-    figure = layer_heatmaps(result, "euclidean")
-    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == list(result.panels)
+    assert written(first)[3, 1] == f"{result.panels['mean(2)']['context 1'].cosine[0, 2]:.2f}"
+    assert [label.get_text() for label in by_distance.get_xticklabels()] == list(result.panels)

@@ -1,0 +1,36 @@
+"""What a candidate is called: in a verdict, and in plain words."""
+
+from collections.abc import Mapping
+
+from bertflow.calibration.spelling import parse_system
+from bertflow.encoder.pooling import parse_pooling
+
+FLOW = "use the flow"
+ADVICE: Mapping[str, str] = {"whitening": "whiten", "ridge": "whiten", "flow": FLOW, "": "weigh the tokens"}
+"""Row of ``CALIBRATORS``, or empty for none -> what is advised where a candidate of that row is best."""
+WORDS: Mapping[str, str] = {
+    "sif": "common words weigh less",
+    "soft-sif": "common words weigh a little less",
+    "faint-sif": "very common words weigh a little less",
+    "center": "the mean is subtracted",
+    "standardize": "every coordinate gets variance one",
+    "abtt": "the directions of largest variance are taken out",
+    "whitening": "every direction gets the same variance",
+    "ridge": "weak directions are strengthened, gently",
+    "two-band": "every direction gets the same variance, the weakest ones together less",
+    "flow": "a trained, invertible map gives an even cloud",
+}
+"""Token reduction or row of ``CALIBRATORS`` -> what it does, in plain words."""
+
+
+def advice_for(candidate: str) -> str:
+    """What is advised where this candidate is best."""
+    calibrator = parse_system(candidate).calibrator or ""
+    return ADVICE.get(calibrator, f"use {calibrator}")
+
+
+def in_words(candidate: str) -> str:
+    """What a candidate does, in plain words."""
+    row = parse_system(candidate)
+    tokens = parse_pooling(row.pooling).tokens if row.pooling else ""
+    return "; ".join(WORDS[name] for name in (tokens, row.calibrator or "") if name in WORDS)

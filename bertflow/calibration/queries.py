@@ -1,0 +1,98 @@
+"""Queries lie elsewhere than documents, and what stands in for them where there are none: crops of the documents.
+
+    crops      random spans of 2 to 6 words of the documents themselves
+    matched    crops that are moved by real queries
+
+The mean of some queries also holds their topics. So each query q is compared with the crops that are nearest to it,
+which share its topic, and few queries say little:
+
+    crop + n/(n + 20) * mean over n queries of (q - mean of its 20 nearest crops)
+
+An index that is there already stays as it is if only queries are moved, by the gap between the two means:
+``only_queries`` makes a calibrator that does this after any calibrator, or none.
+"""
+
+import copy
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bertflow.affine import identity_map
+from bertflow.calibration.base import AbstractCalibrator, moments_of_roles
+from bertflow.calibration.closed_forms import AbstractClosedForm, ClosedForm
+from bertflow.calibration.saving import Provenance
+from bertflow.errors import DataError, UsageError
+from bertflow.maps import fitted_map, unit
+from bertflow.similarity import unit_rows
+
+CROPS = 2000
+"""Crops that are drawn."""
+WORDS = (2, 6)
+"""Shortest and longest crop, in words."""
+NEAREST = 20
+"""Crops that a query is compared with."""
+PRIOR = 20
+"""Queries that count as much as the crops do."""
+
+
+def crops(documents: Sequence[str], n: int = CROPS, seed: int = 0) -> list[str]:
+    """``n`` random spans of 2 to 6 words, each of a random document; a shorter document is taken whole.
+
+    Raises:
+        DataError: If there is no document with words.
+    """
+    words = [found for document in documents if (found := document.split())]
+    if not words:
+        raise DataError(f"Crops are drawn from documents with words, but none of {len(documents):,} has any.")
+    generator, drawn = np.random.default_rng(seed), []
+    for row in generator.integers(len(words), size=n).tolist():
+        document, length = words[row], int(generator.integers(WORDS[0], WORDS[1] + 1))
+        start = int(generator.integers(max(1, len(document) - length + 1)))
+        drawn.append(" ".join(document[start : start + length]))
+    return drawn
+
+
+def matched(queries: NDArray[np.floating], cropped: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Rows of crops (m, dim), moved to where queries (n, dim) are, but not to where their topics are."""
+    nearest = np.argsort(-unit_rows(queries) @ unit_rows(cropped).T, axis=1)[:, :NEAREST]
+    apart = (queries - cropped[nearest].mean(1)).mean(0)
+    moved: NDArray[np.floating] = cropped + apart * (len(queries) / (len(queries) + PRIOR))
+    return moved.astype(cropped.dtype)
+
+
+class QueryShift(AbstractClosedForm):
+    """Documents as they are; queries moved to where documents are."""
+
+    row = ClosedForm(lambda moments: identity_map(moments.dim))
+    divides = False
+
+
+def only_queries(
+    calibrator: AbstractCalibrator | None,
+    documents: NDArray[np.floating],
+    queries: NDArray[np.floating],
+    provenance: Provenance,
+) -> AbstractCalibrator:
+    """A copy of a calibrator that moves queries by the gap between the means; documents are mapped as before.
+
+    Args:
+        calibrator: What the documents of an index went through; None if they are raw.
+        documents: Raw embeddings (n, dim).
+        queries: Raw embeddings (m, dim) of queries, or of what stands in for them.
+        provenance: Their text and encoder.
+
+    Raises:
+        UsageError: If the calibrator moves queries already.
+    """
+    if calibrator is None:
+        return QueryShift().fit_moments(moments_of_roles(documents, queries), provenance)
+    if calibrator.has_roles:
+        raise UsageError(
+            f"{calibrator.spelled} moves queries already. Adapt the encoder without it, or use it as it is."
+        )
+    scaled = unit(torch.from_numpy(documents)).numpy() if calibrator.moments_.unit else documents
+    made = copy.copy(calibrator)
+    made.map_ = calibrator.with_gap(fitted_map(calibrator.map), moments_of_roles(scaled, queries).gap)
+    return made

@@ -1,0 +1,102 @@
+"""What a person sees: in a terminal lines are broken at words, and what counts stands out; elsewhere all is as it is.
+
+    VERDICT: whiten           bold                       ``Strong``
+    files     fixed/...       the label in color, the lines below it indented
+    a wide table              its first column with as many others as there is room for, then again with the next ones
+
+``NO_COLOR`` in the environment switches bold and color off.
+"""
+
+import os
+import re
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator
+from typing import Any, TextIO
+
+from bertflow.tables import Section, Strong, Table
+
+LABEL = re.compile(r"(?:note|error|next): |\w+ {2,}|[a-z]{3,9} +(?<=^.{10})(?=\S)|\d+\. ")
+"""What a line may begin with; the lines that follow it are indented by its length."""
+GAP = 3
+"""Characters between two columns."""
+WORDY = 24
+"""Characters of a cell above which it is text, whose lines can be broken."""
+
+
+def say(text: str, stream: TextIO | None = None, whole: bool = False) -> None:
+    """Print a line, or several.
+
+    Args:
+        text: The lines.
+        stream: Where to; stdout by default.
+        whole: Whether lines are not broken, because they will be copied.
+    """
+    stream = stream or sys.stdout
+    if not (stream and stream.isatty()):
+        print(text, file=stream, flush=True)
+        return
+    from rich.text import Text
+
+    out = console(stream)
+    if "tqdm" in sys.modules and not out.is_dumb_terminal:
+        stream.write("\r\x1b[K")  # a bar is drawn again below
+    for line in text.split("\n"):
+        found = LABEL.match(line)
+        label = len(found[0]) if found else 0
+        fill = textwrap.TextWrapper(
+            out.width, subsequent_indent=" " * label, break_long_words=False, break_on_hyphens=False
+        )
+        short = whole or len(line) <= out.width
+        shown = Text(line if short else fill.fill(line), "bold" if isinstance(text, Strong) else "")
+        shown.stylize("bold red" if line.startswith("error") else "cyan", 0, label)
+        out.print(shown, soft_wrap=True)
+    stream.flush()
+
+
+def console(stream: TextIO | None = None) -> Any:
+    """Rich's console for a stream; without a system of colors nothing is bold either."""
+    from rich.console import Console
+
+    return Console(file=stream, color_system=None if os.environ.get("NO_COLOR") else "auto")
+
+
+def print_parts(parts: Iterable[Table | Section | str]) -> None:
+    """Print what a person reads of a result: lines, and tables, never with cells cut off."""
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table as RichTable
+
+    out = console()
+    for part in parts:
+        pieces: tuple[Table | str, ...]
+        pieces = (Strong(part.title), part.table, *part.lines) if isinstance(part, Section) else (part,)
+        for one in pieces:
+            if isinstance(one, str):
+                say(Strong(f"\n{one}") if isinstance(one, Strong) else one)
+                continue
+            for piece in fitting(one, out.width) if out.is_terminal else (one,):
+                printed = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+                for at, (title, width) in enumerate(zip(piece.header, piece.widths, strict=True)):
+                    text = out.is_terminal and width > WORDY
+                    printed.add_column(title, justify="right" if at and not text else "left", no_wrap=not text)
+                for line in piece.lines:
+                    printed.add_row(*map(escape, line))
+                if not out.is_terminal:
+                    out.width = max(out.width, piece.width)
+                out.print(printed, soft_wrap=True)
+
+
+def fitting(table: Table, width: int) -> Iterator[Table]:
+    """The table in pieces that are no wider, each with the first column; whole where it has text that can be broken."""
+    widths, first = table.widths, 1
+    if max(widths) > WORDY or len(widths) == 1:
+        yield table
+        return
+    while first < len(widths):
+        room, last = width - widths[0] - widths[first] - 2 * GAP, first + 1
+        while last < len(widths) and (room := room - widths[last] - GAP) >= 0:
+            last += 1
+        header, *lines = [(line[0], *line[first:last]) for line in (table.header, *table.lines)]
+        yield Table(header, tuple(lines))
+        first = last

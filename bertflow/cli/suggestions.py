@@ -1,0 +1,206 @@
+"""What to do next: the command lines that are printed below what a command has left.
+
+They work as they stand: with the paths that were given or written, quoted for the shell, and a new place for what they
+write themselves.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from bertflow.cli.program import IMPORT, imported
+from bertflow.encoder.embedded import embedded_encoder
+from bertflow.errors import MissingExtraError
+from bertflow.evaluation.names import split_name
+from bertflow.next_steps import Reader, Words, command_line, option_words, steps_after
+
+Given = Mapping[str, Any]
+"""The arguments of a command's function by name, None for what is as by default."""
+QUESTION = "How does it work?"
+"""Question to a new index."""
+FEWEST = 200
+"""Vectors that `fix` wants."""
+
+
+def next_lines(name: str, given: Given, result: Any) -> str:
+    """``next:`` with the command lines, one below the other; empty for a command that has left nothing.
+
+    Args:
+        name: The command, "search build" for an action.
+        given: Its arguments.
+        result: What it gave back.
+    """
+    own = [word for module in imported for word in (IMPORT, module)]
+    lines = [command_line([*words, *own]) for words in STEPS.get(name, lambda *_: ())(given, result)]
+    return "\nnext: " + "\n      ".join(lines) if lines else ""
+
+
+def new_place(path: object) -> Path:
+    """The path, or the first like it where nothing stands yet: out, out-2, out-3."""
+    wanted = Path(str(path))
+    names = (wanted.with_stem(f"{wanted.stem}-{number}") if number > 1 else wanted for number in count(1))
+    return next(one for one in names if not one.exists())
+
+
+def _options(given: Given, *names: str) -> list[object]:
+    """The options of that name that were given, as words."""
+    return option_words(**{name: given.get(name) for name in names})
+
+
+def _rows(path: object) -> list[object]:
+    """Rows on disk, as options."""
+    return ["--store" if Path(str(path)).is_dir() else "--vectors", path]
+
+
+def _after(model: object, **how: Any) -> list[Words]:
+    """What comes after an encoder, here: with what is installed, and names that are free."""
+    example = new_place("example")
+    serves = all(find_spec(name) for name in ("starlette", "uvicorn", "prometheus_client"))
+    before, output = ["search", "example", example], ["--output", new_place("fixed")]
+    return steps_after(model, Reader(serves, example / "text.txt", before, output), **how)
+
+
+def _is_calibrated(model: Any, revision: str | None = None) -> bool:
+    from bertflow.opening import find  # loaded by then: a command has come to its end
+
+    return find(str(model), revision)[1].calibrated
+
+
+def _look(model: Any, given: Given) -> list[Words]:
+    """The geometry of an encoder, which may be raw."""
+    raw = not _is_calibrated(model, given.get("revision"))
+    return [["inspect", model, *(_options(given, "pooling", "max_length") if raw else [])]]
+
+
+def _demo(given: Given, demo: Any) -> list[Words]:
+    encoder = demo.folder / "encoder"
+    scored = (encoder / "scores.json").exists()
+    return [
+        ["score", encoder, demo.everyday, "--false_match_rate", 0.01] if scored else ["inspect", encoder],
+        ["export", encoder, "--target", "sentence-transformers", "--output", new_place(demo.folder / "exported")],
+        ["search", "example", new_place(demo.folder / "search")],
+    ]
+
+
+def _fix(given: Given, advice: Any) -> list[Words]:
+    folder, vectors = advice.folder, given["vectors"]
+    if (folder / "encoder").is_dir():
+        return _after(folder / "encoder")
+    if vectors is None:
+        return [["inspect", given["encoder"]]]
+    if (made := folder / "calibrator").is_dir():
+        return [["transform", "--calibrator", made, *_rows(vectors), "--output", new_place(folder / "calibrated.npy")]]
+    return [["fit", *_rows(vectors), "--calibrator", "whitening", "--output", new_place(folder / "whitening")]]
+
+
+def _train(given: Given, run: Any, name: str = "train") -> list[Words]:
+    if run.status == "interrupted":
+        return [[name, "--config", run.folder / "config.yaml", "--output", run.folder, "--resume", "auto"]]
+    if run.note:
+        return []
+    if (run.folder / "calibrator").is_dir():
+        return [["evaluate", run.folder, "--compare", "raw,whitening"]]
+    return [["inspect", run.folder / "encoder"]]
+
+
+def _embed(given: Given, embedded: Any) -> list[Words]:
+    rows = ["--store", embedded.store.folder]
+    into = new_place(f"{embedded.store.folder}-whitening")
+    return [["fit", *rows, "--calibrator", "whitening", "--output", into]] if embedded.seconds else []
+
+
+def _fit(given: Given, fitted: Any) -> list[Words]:
+    rows = _options(given, "store", "vectors", "column")
+    return [["transform", "--calibrator", fitted.output, *rows, "--output", new_place(f"{fitted.output}.npy")]]
+
+
+def _transform(given: Given, made: Any) -> list[Words]:
+    column, name = _options(given, "column") if made.output.suffix == ".parquet" else [], made.output.with_suffix("")
+    if made.n >= FEWEST and not column:
+        return [["fix", "--vectors", made.output, "--output", new_place(f"{name}-fixed")]]
+    rows = [*_rows(made.output), *column]
+    return [["fit", *rows, "--calibrator", "center", "--output", new_place(f"{name}-center")]]
+
+
+def _sweep(given: Given, swept: Any) -> list[Words]:
+    best = max(swept.shown, key=lambda row: row.value)
+    return [["inspect", given["model"], "--pooling", best.pooling]]
+
+
+def _paper_tables(given: Given, made: Any) -> list[Words]:
+    """What is missing and the tables, where lines alone were made or shown."""
+    models = _several(given["models"])
+    if not hasattr(made, "lines"):
+        return [["inspect", models[0], "--pooling", "first-last-avg"]]
+    files = [word for name in ("nli", "nli_models") for one in _several(given[name]) for word in (f"--{name}", one)]
+    names = ("data_dir", "output", "tasks", "seeds", "max_sentences", "resamples", "device")
+    return [["paper-tables", *models, *_options(given, *names), *files]]
+
+
+def _several(given: Any) -> list[Any]:
+    return [] if given is None else [given] if isinstance(given, str | Path) else list(given)
+
+
+def _inspect(given: Given, report: Any) -> list[Words]:
+    model, opened_with = given["model"], _options(given, "pooling", "max_length")
+    calibrated = model is not None and _is_calibrated(model)
+    return _after(model, calibrated=calibrated, text=given["text"], options=opened_with)
+
+
+def _export(given: Given, exported: Any) -> list[Words]:
+    if exported.target == "sentence-transformers" and not find_spec("sentence_transformers"):
+        return _look(given["model"], given)
+    return [["doctor", "--golden", exported.folder, "--model", exported.folder]]
+
+
+def _score(given: Given, scored: Any) -> list[Words]:
+    saved, model = given["save"], given["save"] or given["encoder"]
+    if saved and given["pairs"]:
+        return [["score", saved, given["pairs"], *_options(given, "columns")]]
+    return _after(model, calibrated=bool(saved) or _is_calibrated(model)) if saved or given["output"] else []
+
+
+def _example(given: Given, example: Any) -> list[Words]:
+    try:
+        model = embedded_encoder()
+    except MissingExtraError:
+        model = "sentence-transformers/all-MiniLM-L6-v2"
+    answers, index = example.folder / "answers.jsonl", new_place(example.folder / "index")
+    return [["search", "build", index, "--answers", answers, "--model", model]]
+
+
+def _ask(given: Given, index: Any) -> list[Words]:
+    return [["search", "ask", given["index"], QUESTION, *_options(given, "device")]]
+
+
+def _kept(steps: Callable[[Given, Any], list[Words]]) -> Callable[[Given, Any], list[Words]]:
+    """The steps after a command that leaves something only where it was told to."""
+    return lambda given, result: steps(given, result) if given["output"] else []
+
+
+STEPS: Mapping[str, Callable[[Given, Any], Iterable[Words]]] = {
+    "demo": _demo,
+    "fix": _fix,
+    "train": _train,
+    "finetune": lambda given, run: _train(given, run, "finetune"),
+    "embed": _embed,
+    "fit": _fit,
+    "transform": _transform,
+    "reindex": lambda _, made: [
+        ["search", *(["ask", made.folder, QUESTION] if made.encoder else ["info", made.folder])]
+    ],
+    "evaluate": _kept(lambda given, _: _look(split_name(_several(given["models"])[0])[1], given)),
+    "sweep": _kept(_sweep),
+    "verify-paper": _kept(lambda given, _: [["paper-tables", given["model"], *_options(given, "data_dir", "device")]]),
+    "paper-tables": _paper_tables,
+    "inspect": _inspect,
+    "words": _kept(lambda given, _: [["inspect", *_several(given["model"])]]),
+    "compare": _kept(lambda given, _: _look(given["second"], given)),
+    "export": _export,
+    "score": _score,
+    **{f"search {action}": _ask for action in ("build", "add", "update", "remove", "recalibrate")},
+    "search example": _example,
+}
+"""A row for each command that leaves something: its arguments and its result -> the words of command lines."""

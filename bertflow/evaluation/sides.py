@@ -1,0 +1,99 @@
+"""Both sides of pairs go through systems, each distinct text once.
+
+Embeddings that are not finite, and zeros under the cosine, have no similarity, so they are refused.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertflow.calibrated import encode_systems
+from bertflow.data.pairs import Pairs, unique_sentences
+from bertflow.encoder.abstract import Float32, SentenceEncoder
+from bertflow.errors import DataError
+from bertflow.registry import lookup
+from bertflow.similarity import SIMILARITIES
+
+ASKING = ("retrieval", "candidates")
+"""Kinds of pairs whose first texts are queries."""
+OVERFLOW = "Look for a half-precision overflow, or a calibrator that was fitted on other embeddings."
+NO_COSINE = "and cosine says nothing about it. Leave the sentence out, or choose another similarity."
+
+
+def _has_queries(system: SentenceEncoder, pairs: Pairs) -> bool:
+    """Whether the first texts have another role than the second ones, and the system tells them apart."""
+    return pairs.kind in ASKING and system.has_roles
+
+
+def pair_cosines(encoder: SentenceEncoder, pairs: Pairs, progress: bool | None = None) -> NDArray[np.float64]:
+    """The cosine (n,) of each pair; the first texts of retrieval are queries."""
+    sentences = pairs.sentences
+    first, second = pairs.rows(row_numbers(sentences))
+    x = encoder.encode(sentences, progress=progress)
+    asked = encoder.encode_query(sentences, progress=progress) if _has_queries(encoder, pairs) else x
+    return SIMILARITIES["cosine"].paired(asked[first], x[second])
+
+
+def encode_sets(
+    systems: Mapping[str, SentenceEncoder],
+    sets: Sequence[Pairs],
+    similarity: str = "cosine",
+    progress: bool | None = None,
+) -> Iterator[Iterator[tuple[str, Float32, Float32]]]:
+    """Embeddings of the pairs of several tasks by several systems; systems that are alike share one pass.
+
+    Yields:
+        For each task, for each system: its name and the embeddings of the first and the second texts, each (n, dim).
+
+    Raises:
+        UnknownNameError: For an unknown similarity.
+        DataError: For an embedding that has no such similarity.
+    """
+    lookup("similarity", SIMILARITIES, similarity)
+    sentences = unique_sentences(sets)
+    rows = row_numbers(sentences)
+    embeddings = encode_systems(systems, sentences, progress=progress)
+    asking = {name: one for name, one in systems.items() if any(_has_queries(one, pairs) for pairs in sets)}
+    queries = encode_systems(asking, sentences, progress, role="query")
+    return (
+        checked_sides(pairs, pairs.rows(rows), embeddings, queries if pairs.kind in ASKING else {}, similarity)
+        for pairs in sets
+    )
+
+
+def checked_sides(
+    pairs: Pairs,
+    rows: NDArray[np.intp],
+    embeddings: Mapping[str, Float32],
+    queries: Mapping[str, Float32],
+    similarity: str = "cosine",
+) -> Iterator[tuple[str, Float32, Float32]]:
+    """For each system, both sides of the pairs; refused if they have no such similarity.
+
+    Args:
+        pairs: The pairs.
+        rows: Of both sides (2, n) in the embeddings.
+        embeddings: By system.
+        queries: The embeddings of first texts that are queries, of the systems that have a prompt for them.
+        similarity: A row of ``SIMILARITIES``.
+
+    Raises:
+        DataError: For the first embedding that is not finite, or has length zero where the cosine is asked for.
+    """
+    for name, x in embeddings.items():
+        first, second = queries.get(name, x)[rows[0]], x[rows[1]]
+        for side, texts in ((first, pairs.first), (second, pairs.second)):
+            finite, something = np.isfinite(side).all(1), side.any(1)
+            if not finite.all():
+                what = f"an embedding that is not finite for {texts[int(np.argmin(finite))]!r} (task {pairs.task})"
+                raise DataError(f"The system {name} gives {what}. {OVERFLOW}")
+            if similarity == "cosine" and not something.all():
+                what = f"an embedding of zeros for {texts[int(np.argmin(something))]!r} (task {pairs.task})"
+                raise DataError(f"The system {name} gives {what}, {NO_COSINE}")
+        yield name, first, second
+
+
+def row_numbers(sentences: Sequence[str]) -> dict[str, int]:
+    """The row of each of some distinct sentences."""
+    return {sentence: row for row, sentence in enumerate(sentences)}

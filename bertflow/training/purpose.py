@@ -1,8 +1,0 @@
-"""What embeddings are for: a light module, since the help of a command reads it."""
-
-from typing import Literal
-
-Purpose = Literal["similarity", "search", "all"]
-"""What the recipe of a flow is for."""
-Use = Literal["similarity", "search", "topic", "all"]
-"""What an encoder is used for."""

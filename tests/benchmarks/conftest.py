@@ -1,0 +1,16 @@
+"""The benchmarks are not a package: their files import one another by name."""
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture(scope="package")
+def benchmark():
+    """A function that imports a file of the benchmarks by its name."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(FOLDER)
+        yield importlib.import_module

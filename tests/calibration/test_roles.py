@@ -1,0 +1,133 @@
+"""Documents and queries, each about its own mean; NumPy by hand is the second voice."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from bertflow.calibrated import CalibratedEncoder
+from bertflow.calibration.closed_forms import Center, Standardize, Whitening
+from bertflow.calibration.flow import FlowCalibrator
+from bertflow.calibration.queries import crops, matched
+from bertflow.calibration.spelling import load_calibrator, parse_system
+from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.errors import DataError, UnknownNameError
+from bertflow.moments import Moments
+
+from ..test_unit_length import unit
+from .test_calibrators import CALIBRATORS
+
+FLOW = FlowCalibrator(trainer={"max_steps": 3})
+
+
+def rows_of(n, dim=6, seed=0, at=5.0):
+    generator = np.random.default_rng(seed)
+    return generator.normal(size=(n, dim)) * np.arange(1, dim + 1) + at
+
+
+DOCUMENTS, QUERIES = rows_of(400), rows_of(300, seed=1, at=-3.0)[:, ::-1]
+MOVED = QUERIES - QUERIES.mean(0) + DOCUMENTS.mean(0)
+
+
+@pytest.mark.parametrize("calibrator", [*CALIBRATORS, FLOW], ids=str)
+def test_a_query_is_a_document_once_it_is_moved(calibrator):
+    fitted = clone(calibrator).fit(DOCUMENTS, queries=QUERIES)
+    assert fitted.has_roles
+    found = fitted.transform(QUERIES, "query")
+    np.testing.assert_allclose(found, fitted.transform(MOVED), atol=1e-5)
+    assert np.abs(found - fitted.transform(QUERIES)).max() > 1e-2
+
+
+@pytest.mark.parametrize("calibrator", [*CALIBRATORS, FLOW], ids=str)
+def test_without_queries_both_roles_are_one(calibrator):
+    fitted = clone(calibrator).fit(DOCUMENTS)
+    assert not fitted.has_roles
+    np.testing.assert_array_equal(fitted.transform(QUERIES, "query"), fitted.transform(QUERIES))
+
+
+@pytest.mark.parametrize(("n", "share"), [(300, 0.5), (3, 1 / 3)])
+def test_the_covariance_is_that_of_both_about_their_own_means(n, share):
+    fitted = Whitening().fit(DOCUMENTS, queries=QUERIES[:n])
+    both = (1 - share) * np.cov(DOCUMENTS.T, bias=True) + share * np.cov(QUERIES[:n].T, bias=True)
+    z, about = fitted.transform(DOCUMENTS), DOCUMENTS - DOCUMENTS.mean(0)
+    np.testing.assert_allclose(z @ z.T, about @ np.linalg.solve(both, about.T), atol=1e-9)
+    np.testing.assert_allclose(fitted.transform(QUERIES[:n], "query").mean(0), np.zeros(6), atol=1e-10)
+
+
+def test_rows_of_unit_length_are_moved_on_the_sphere():
+    fitted, asked = Center().fit(unit(DOCUMENTS), queries=QUERIES), unit(QUERIES)
+    np.testing.assert_allclose(fitted.transform(QUERIES, "query"), asked - asked.mean(0), atol=1e-12)
+
+
+def test_moments_merge_role_by_role():
+    parts = [Moments.of(DOCUMENTS[:100]).with_queries(Moments.of(QUERIES[:50])), Moments.of(DOCUMENTS[100:])]
+    parts.append(Moments.of(DOCUMENTS[:10]).with_queries(Moments.of(QUERIES[50:])))
+    merged = Moments.merged(parts)
+    expected = Moments.of(np.concatenate([DOCUMENTS, DOCUMENTS[:10]]))
+    np.testing.assert_allclose(merged.scatter, expected.scatter)
+    np.testing.assert_allclose(merged.queries.scatter, Moments.of(QUERIES).scatter)
+    np.testing.assert_allclose(merged.gap, QUERIES.mean(0) - expected.mean)
+
+
+def test_streamed_batches_fit_as_the_whole():
+    streamed = Whitening().partial_fit(DOCUMENTS[:150], queries=QUERIES[:200])
+    streamed.partial_fit(DOCUMENTS[150:], queries=QUERIES[200:])
+    whole = Whitening().fit(DOCUMENTS, queries=QUERIES)
+    np.testing.assert_allclose(streamed.transform(QUERIES, "query"), whole.transform(QUERIES, "query"))
+
+
+def test_what_is_saved_keeps_both_roles(tmp_path):
+    fitted = Whitening(n_components=4, power=0.5).fit(DOCUMENTS, queries=QUERIES)
+    fitted.save(tmp_path / "roles")
+    Whitening().fit(DOCUMENTS).save(tmp_path / "one")
+    again, one = (load_calibrator(tmp_path / name) for name in ("roles", "one"))
+    np.testing.assert_array_equal(again.transform(QUERIES, "query"), fitted.transform(QUERIES, "query"))
+    refitted = parse_system("standardize").refitted(again)
+    np.testing.assert_array_equal(
+        refitted.transform(QUERIES, "query"), Standardize().fit(DOCUMENTS, queries=QUERIES).transform(QUERIES, "query")
+    )
+    assert not one.has_roles
+    assert again.get_params() == {"n_components": 4, "power": 0.5}
+
+
+def test_another_role_is_refused():
+    with pytest.raises(UnknownNameError) as refused:
+        Center().fit(DOCUMENTS).transform(QUERIES, "question")
+    assert str(refused.value).startswith("Unknown role 'question'. Known: document, query.")
+
+
+def test_an_encoder_moves_what_it_encodes_as_a_query(tiny_bert):
+    encoder = TransformerEncoder(tiny_bert, pooling="mean(2)", device="cpu")
+    texts = ["the dog sleeps in the garden .", "a big cat", "the man eats", "a cat sleeps", "the garden"]
+    cropped = crops(texts, 50)
+    system = CalibratedEncoder.fit(encoder, Center(), texts, queries=cropped)
+    x, c = encoder.encode(texts).astype(float), encoder.encode(cropped).astype(float)
+    assert system.has_roles
+    np.testing.assert_allclose(system.encode(texts), x - x.mean(0), atol=1e-5)
+    np.testing.assert_allclose(system.encode_query(texts), x - c.mean(0), atol=1e-5)
+
+
+def test_crops_are_spans_of_two_to_six_words_and_the_same_each_time():
+    documents = ["one", " ", *(" ".join(f"{letter}{k}" for k in range(30)) for letter in "abc")]
+    drawn = crops(documents, 500)
+    assert drawn == crops(documents, 500) != crops(documents, 500, seed=1)
+    assert {len(crop.split()) for crop in drawn} == {1, 2, 3, 4, 5, 6}
+    assert {crop for crop in drawn if len(crop.split()) == 1} == {"one"}
+    assert all(any(crop in document for document in documents) for crop in drawn)
+
+
+def test_crops_of_no_words_are_refused():
+    with pytest.raises(DataError) as refused:
+        crops(["", "  "])
+    assert str(refused.value) == "Crops are drawn from documents with words, but none of 2 has any."
+
+
+def test_matched_crops_move_by_the_role_of_queries_and_not_by_their_topic():
+    generator = np.random.default_rng(0)
+    topics, role = 4 * generator.normal(size=(10, 20)), np.full(20, 1.0)
+    cropped = topics[generator.integers(10, size=1000)] + generator.normal(size=(1000, 20))
+    queries = topics[0] + role + generator.normal(size=(400, 20))  # of one topic
+    moved = matched(queries, cropped).mean(0) - cropped.mean(0)
+    assert np.linalg.norm(moved - role) < 0.1 * np.linalg.norm(queries.mean(0) - cropped.mean(0) - role)
+    few = matched(queries[:20], cropped).mean(0) - cropped.mean(0)
+    assert 0.3 < few.mean() < 0.7  # half of the way
+    np.testing.assert_allclose(np.cov(matched(queries, cropped).T), np.cov(cropped.T))

@@ -1,0 +1,111 @@
+"""Code of a user's own: imported where a command line or a program asks for it, named where it is missing."""
+
+import json
+import sys
+
+import pytest
+import torch
+
+import bertflow
+from bertflow.calibration.spelling import CALIBRATORS
+from bertflow.cli import main
+from bertflow.cli.program import imported
+from bertflow.encoder.pooling import POOLINGS, TOKEN_REDUCTIONS
+from bertflow.errors import MissingCodeError
+from bertflow.flow.coupling import COUPLINGS
+from tests.test_readme import PAGES
+
+TABLES = (COUPLINGS, TOKEN_REDUCTIONS, POOLINGS, CALIBRATORS)
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning"),
+    pytest.mark.filterwarnings("ignore:.*:UserWarning:pytorch_lightning"),
+]
+
+
+@pytest.fixture
+def folder(inputs, tmp_path, monkeypatch):
+    """A folder with the module of the guide but for its measure, and text; all tables are put back in the end."""
+    code = PAGES["docs/extend"].split("<<'PYTHON'\n")[1:4]
+    (tmp_path / "mine.py").write_text("".join(one.split("\nPYTHON\n")[0] + "\n" for one in code))
+    (tmp_path / "text.txt").write_text((inputs / "text.txt").read_text())
+    (tmp_path / "BERT").symlink_to(inputs / "BERT")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    before = [dict(table) for table in TABLES]
+    yield tmp_path
+    forget(before)
+
+
+def forget(before=()):
+    """As in another process, which did not import the module."""
+    sys.modules.pop("mine", None)
+    imported.clear()
+    for table, rows in zip(TABLES, before, strict=False):
+        table.clear()
+        table.update(rows)
+
+
+def test_a_flow_with_a_coupling_of_ones_own_opens_where_its_module_is_named(folder, capsys):
+    before = [dict(table) for table in TABLES]
+    train = "train text.txt --encoder.model BERT --flow.glow.coupling bounded --flow.epochs 1 --output run"
+    assert main(train.split()) == 2
+    assert "Unknown coupling 'bounded'" in capsys.readouterr().err
+    assert main([*train.split(), "--import", "mine"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith("run --import mine")
+    assert json.loads((folder / "run" / "calibrator" / "calibrator.json").read_text())["imports"] == ["mine"]
+    z = bertflow.load("run").encode(["the dog sleeps ."])
+    forget(before)
+    with pytest.raises(MissingCodeError) as caught:
+        bertflow.load("run")
+    assert str(caught.value) == (
+        "run/calibrator needs code of your own, in mine: the record of its map cannot be used: Unknown coupling "
+        "'bounded'. Known: additive, affine. Add --import mine, or import it before in Python."
+    )
+    assert main(["inspect", "run", "--import=mine", "--text", "text.txt", "--pairs", "none", "--output", "report"]) == 0
+    assert (bertflow.load("run").encode(["the dog sleeps ."]) == z).all()
+
+
+def test_an_encoder_and_a_calibrator_of_ones_own_are_saved_with_the_name_of_their_module(folder, capsys):
+    before = [dict(table) for table in TABLES]
+    fit = "inspect BERT --pooling by-norm(0,2) --text text.txt --pairs none --output report --import mine"
+    assert main(fit.split()) == 0
+    encoder = bertflow.TransformerEncoder("BERT", "by-norm(0,2)", device="cpu")
+    sentences = ["the dog sleeps .", "a cat", "the big bird eats"]
+    fitted = bertflow.CalibratedEncoder.fit(encoder, CALIBRATORS["one-scale"].make(), sentences)
+    z = torch.from_numpy(fitted.encode(sentences))
+    torch.testing.assert_close(z.mean(0), torch.zeros(16), atol=1e-5, rtol=0)
+    torch.testing.assert_close(z.var(0, correction=0).mean(), torch.tensor(1.0), atol=1e-4, rtol=0)
+    fitted.save("saved")
+    forget(before)
+    for place in ("saved/encoder", "saved/calibrator"):
+        with pytest.raises(MissingCodeError, match=r"needs code of your own, in mine: .* Add --import mine"):
+            (bertflow.load_calibrator if "calibrator" in place else bertflow.load)(place)
+    capsys.readouterr()
+    assert main(["serve", "saved", "--help", "--import", "mine"]) == 0
+    assert "--import MODULE" in capsys.readouterr().out
+    sys.modules.pop("mine", None)
+    assert main(["tokens", "saved/encoder", "a dog", "--import", "mine"]) == 0
+
+
+def test_a_token_reduction_of_ones_own_never_counts_padding(folder):
+    assert main(["doctor", "--help", "--import", "mine"]) == 0
+    encoder = bertflow.TransformerEncoder("BERT", "inner-by-norm", device="cpu")
+    x = encoder.encode(["a dog", "the big red dog sleeps in the garden ."])
+    torch.testing.assert_close(torch.from_numpy(x[0]), torch.from_numpy(encoder.encode("a dog")), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"),
+    [
+        ("nowhere", "No module named 'nowhere'"),
+        ("", "Empty module name"),
+        ("broken", "invalid syntax (broken.py, line 1)"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_refused_first(folder, capsys, module, reason):
+    (folder / "broken.py").write_text("def\n")
+    assert main(["inspect", "nothing", f"--import={module}"]) == 2
+    assert capsys.readouterr().err == (
+        f"error: --import {module} cannot be done: {reason}. Name a module of yours that Python finds: in this folder, "
+        "in PYTHONPATH or installed.\n".replace("--import  cannot", "--import cannot")
+    )

@@ -1,0 +1,60 @@
+"""What commands print at their end: command lines that work as they stand."""
+
+import shlex
+
+import pytest
+
+from bertflow.cli import main, suggestions
+from bertflow.cli.suggestions import STEPS, new_place, next_lines
+
+from .test_every_command import CHANGING, LINES, PUBLISHED, WRITERS, marked, words
+
+pytestmark = [
+    pytest.mark.usefixtures("few_docstrings"),
+    pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning"),
+]
+LEAVING = [*WRITERS, *CHANGING, "search recalibrate"]
+"""Commands that leave something, and have here what they need."""
+SMALL = {
+    "inspect": ("--text", "text.txt", "--pairs", "none", "--sentences", "30", "--compare", "raw,whitening"),
+    "evaluate": ("--tasks", "mine", "--data_dir", "data", "--resamples", "0"),
+    "search example": ("--answers", "5", "--sentences", "5"),
+}
+"""Options that make a next command small: the docstrings of this package alone are too few for its defaults."""
+
+
+def test_every_command_that_leaves_something_has_a_row():
+    named = {name.partition(" to ")[0] for name in (*LEAVING, *PUBLISHED)}
+    assert named == set(STEPS)
+
+
+@pytest.mark.parametrize("command", marked([(name,) for name in LEAVING], lambda name: name not in CHANGING))
+@pytest.mark.usefixtures("minilm")
+def test_the_next_commands_work_as_they_stand(command, place, capsys, monkeypatch):
+    monkeypatch.setattr(suggestions, "find_spec", lambda name: None)  # a server would not end
+    assert main(words(LINES[command])) == 0
+    _, _, lines = capsys.readouterr().out.rpartition("\nnext: ")
+    assert lines
+    for line in lines.splitlines():
+        name, *rest = shlex.split(line)
+        assert name == "bertflow"
+        if rest[0] != "demo":
+            small = SMALL.get(" ".join(rest[:2]), SMALL.get(rest[0], ()))
+            assert main([*rest, *small]) == 0, capsys.readouterr().err
+
+
+def test_a_name_with_a_space_is_quoted_and_a_place_that_is_taken_is_left_alone(tmp_path):
+    folder = tmp_path / "my store"
+    store = type("Store", (), {"folder": folder})
+    done = type("Embedded", (), {"store": store, "seconds": 1.0})
+    (tmp_path / "my store-whitening").mkdir()
+    (tmp_path / "my store-whitening-2").mkdir()
+    line = next_lines("embed", {}, done)
+    assert line == (f"\nnext: bertflow fit --store '{folder}' --calibrator whitening --output '{folder}-whitening-3'")
+    assert new_place(tmp_path / "z.npy") == tmp_path / "z.npy"
+
+
+def test_a_command_that_leaves_nothing_says_nothing():
+    assert next_lines("tokens", {}, object()) == ""
+    only_checked = type("Embedded", (), {"store": type("Store", (), {"folder": "s"}), "seconds": None})
+    assert next_lines("embed", {}, only_checked) == ""

@@ -1,0 +1,125 @@
+"""Each exit tells queries from documents: every kind of map, by role, equal to NumPy and unequal to the other role."""
+
+import numpy as np
+import pytest
+import torch
+from langchain_core.embeddings import Embeddings
+from sentence_transformers import SentenceTransformer
+
+import bertflow
+from bertflow.calibration.queries import crops
+from bertflow.data.corpus import Answer
+from bertflow.data.pairs import Pairs
+from bertflow.encoder.identity import map_digest
+from bertflow.evaluation.sides import encode_sets
+from bertflow.export.onnx_encoder import OnnxEncoder
+from bertflow.export.st_folder import load_sentence_transformer
+from bertflow.export.targets import write_export
+from bertflow.integrations.langchain import BertflowEmbeddings
+from bertflow.integrations.mteb import mteb_model
+from bertflow.maps import RoleMap
+from bertflow.retrieval.index import AnswerIndex
+from bertflow.serve.model import ServedModel
+
+from .test_unit_length import STEPS, WORDS, unit
+
+MAPS = {
+    "affine": (bertflow.Whitening(power=0.5), False),
+    "bands": (bertflow.TwoBand(), False),
+    "flow": (bertflow.FlowCalibrator(trainer=STEPS), False),
+    "unit rows": (bertflow.Center(), True),
+}
+PROBE = ["the dog sleeps in the garden .", "a big cat", "the man eats"]
+QUERIES = [f"{text} big" for text in PROBE]
+pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")  # one layer, few words
+
+
+def exits(system, folder):
+    """What embeds documents and queries, by its name."""
+    saved = folder / "saved"
+    system.save(saved)
+    again = bertflow.load(saved, device="cpu")
+    yield "saved and opened", again.encode, again.encode_query
+    lang = BertflowEmbeddings(str(saved))
+    assert isinstance(lang, Embeddings)
+    yield "LangChain", lang.embed_documents, lambda texts: [lang.embed_query(text) for text in texts]
+    judged = mteb_model(again, "tests/roles")
+    yield (
+        "mteb",
+        lambda texts: judged.encode([{"text": texts}]),
+        lambda texts: judged.encode([{"text": texts}], prompt_type="query"),
+    )
+    served = ServedModel(str(saved), "cpu")
+    yield (
+        "serve",
+        *(lambda texts, role=role: served.embed(role, [texts], lambda *_: None)[0].x for role in ("document", "query")),
+    )
+    yield "an index", *(lambda texts, at=at: indexed(system, folder, at, texts) for at in (0, 1))
+    yield "evaluation", *(lambda texts, at=at: sides_of(again, texts)[at] for at in (0, 1))
+    for layout in ("legacy", "modern"):
+        place = write_export(system, folder / layout, "sentence-transformers", layout).folder
+        model = load_sentence_transformer(place, device="cpu")
+        yield f"sentence-transformers, {layout}", model.encode, model.encode_query
+        yield f"its documents, {layout}", model.encode_document, model.encode_query
+    graph = OnnxEncoder(write_export(system, folder / "onnx", "onnx").folder)
+    yield "ONNX", graph.encode, graph.encode_query
+
+
+def indexed(system, folder, at, texts):
+    """Rows of an index: own texts are documents, past questions queries; also after the index is calibrated again."""
+    path = folder / f"{at}.index"
+    path.unlink(missing_ok=True)
+    with AnswerIndex.create(path, system, [Answer(text, text, (f"{text} big",)) for text in PROBE]) as index:
+        numbers = index._storage.numbers()[at::2].tolist()
+        assert [row[2] for row in index._storage.phrases(numbers).values()] == texts
+        before = index._storage.vectors(numbers)
+        index.recalibrate(None)
+        index.recalibrate(system.calibrator)
+        np.testing.assert_array_equal(index._storage.vectors(numbers), before)
+        return before
+
+
+def sides_of(system, texts):
+    pairs = Pairs("asked", tuple(texts), tuple(texts), kind="retrieval")
+    ((_, asked, found),) = next(encode_sets({"one": system}, [pairs]))
+    return found, asked
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", MAPS)
+def test_every_exit_knows_the_roles(tiny_bert, tmp_path, name):
+    generator = np.random.default_rng(0)
+    text = [" ".join(generator.choice(WORDS, generator.integers(4, 12))) for _ in range(240)]
+    encoder = bertflow.TransformerEncoder(tiny_bert, pooling="mean(2)", device="cpu")
+    calibrator, of_unit_length = MAPS[name]
+    x, c = encoder.encode(text), encoder.encode(crops(text, 200))
+    calibrator.fit(unit(x) if of_unit_length else x, queries=c)
+    system = bertflow.CalibratedEncoder(encoder, calibrator)
+    documents, asked = encoder.encode(PROBE).astype(np.float64), encoder.encode(QUERIES).astype(np.float64)
+    scaled = unit(asked) if of_unit_length else asked
+    inner = calibrator.map.inner.inner if of_unit_length else calibrator.map.inner
+    gap = calibrator.moments_.queries.mean - calibrator.moments_.mean
+    expected = calibrator.transform(documents), inner(torch.from_numpy(scaled - gap)).numpy()
+    other = calibrator.transform(asked)
+    for exit_, encode, ask in exits(system, tmp_path):
+        for texts, embed, wanted in ((PROBE, encode, expected[0]), (QUERIES, ask, expected[1])):
+            np.testing.assert_allclose(embed(texts), wanted, rtol=1e-5, atol=1e-5, err_msg=f"{name}: {exit_}")
+        assert np.abs(np.asarray(ask(QUERIES)) - other).max() > 1e-2, f"{name}: {exit_} gives a query as a document"
+
+
+def test_sentence_transformers_opens_both_roles_without_trust(tiny_bert, tmp_path):
+    encoder = bertflow.TransformerEncoder(tiny_bert, pooling="mean(2)", device="cpu")
+    text = [f"{a} {b} {c}" for a in WORDS[2:6] for b in WORDS[8:11] for c in WORDS[11:13]]
+    system = bertflow.CalibratedEncoder.fit(encoder, bertflow.Ridge(), text, queries=crops(text, 50))
+    folder = write_export(system, tmp_path / "st", "sentence-transformers").folder
+    model = SentenceTransformer(str(folder), device="cpu")
+    np.testing.assert_allclose(model.encode(PROBE), system.encode(PROBE), atol=1e-5)
+    np.testing.assert_allclose(model.encode_query(PROBE), system.encode_query(PROBE), atol=1e-5)
+
+
+def test_a_map_without_roles_is_as_it_was():
+    x = np.random.default_rng(0).normal(size=(50, 4))
+    alone, both = bertflow.Center().fit(x), bertflow.Center().fit(x, queries=x + 1)
+    assert map_digest(alone.map) != map_digest(both.map)
+    assert isinstance(both.map, RoleMap)
+    assert map_digest(both.map.inner) == map_digest(alone.map)
