@@ -25,8 +25,8 @@ from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.files import write_json
 from bertflow.geometry.cloud import Cloud
 from bertflow.geometry.frequency import plane
-from bertflow.geometry.pairs import cosines_of_pairs
-from bertflow.plots import BINS, COLORS, Figure, save_figure
+from bertflow.geometry.pairs import COSINE_BINS, cosines_of_pairs
+from bertflow.plots import COLORS, Figure, save_figure
 from bertflow.runs.demonstration import MAX_LENGTH, SYSTEMS
 
 HERE = Path(__file__).parent
@@ -35,7 +35,7 @@ POINTS = 800
 """Sentences in the plane."""
 SHOWN = {"raw": "before", "flow": "after"}
 SIZE = (5.2, 4.6)
-EDGES = np.linspace(-0.4, 1.0, BINS + 1)
+EDGES = np.linspace(-0.4, 1.0, COSINE_BINS + 1)
 PAGES = {"cone.svg": ("white", "black"), "cone-dark.svg": ("#0d1117", "#e6edf3")}
 """Background and letters."""
 Samples = Mapping[str, Mapping[str, NDArray[Any]]]

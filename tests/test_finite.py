@@ -236,6 +236,7 @@ ENCODERS = {
         encoder, lambda: iter(TEXTS), folder / "s"
     ),
     "ScoreCalibrator.fit_sentences": lambda encoder, _: bertflow.ScoreCalibrator().fit_sentences(encoder, TEXTS),
+    "adapt": lambda encoder, folder: bertflow.adapt(encoder, [text(folder)], output=folder / "q"),
     "compare": lambda encoder, folder: bertflow.compare(encoder, encoder, TEXTS, text(folder)),
     "embed": lambda encoder, folder: bertflow.embed([text(folder)], store=folder / "s", model=encoder),
     "evaluate_sts": lambda encoder, folder: bertflow.evaluate_sts({"a": encoder}, str(table(folder)), resamples=0),
@@ -252,6 +253,7 @@ ENCODERS = {
 """By the name of each: calls that get an encoder, of which one embedding is bad, and a folder."""
 
 OTHERS = {
+    "AbstractCalibrator.with_gap": "takes the gap of moments",
     "AbstractTokenEncoder.vectors": "takes tokens and numbers of sentences",
     "BertFlow.embed": "gives back the tensor that it is given",
     "BertFlow.loss": "a step of the training, which stops where its loss is not finite",

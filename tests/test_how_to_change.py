@@ -88,7 +88,7 @@ class TestAPooling:
 
     def test_the_commands_know_it(self, bert, bertflow_, files, tmp_path):
         task = ("--tasks", files / "mine.tsv")
-        assert "pooling outer" in bertflow_("evaluate", *bert, "--pooling", "outer", *task)
+        assert "pooling outer" in bertflow_("evaluate", *bert, "--pooling", "outer", "--details", *task)
         assert "outer+center" in bertflow_("evaluate", *bert, "--compare", "outer+center", "--fit_on", "eval", *task)
         assert "outer" in bertflow_("sweep", *bert, "--layers", "0", "--tokens", "mean", *task)
         bertflow_("embed", files / "text.txt", "--model", *bert, "--pooling", "outer", "--store", tmp_path / "store")
@@ -191,7 +191,7 @@ class TestAMeasure:
 
     def test_the_report_shows_it(self, bert, bertflow_, files, tmp_path):
         out = bertflow_("inspect", *bert, "--text", files / "text.txt", "--pairs", "none", "--sentences", "60",
-                        "--compare", "raw,whitening(8)", "--output", tmp_path / "report")  # fmt: skip
+                        "--compare", "raw,whitening(8)", "--details", "--output", tmp_path / "report")  # fmt: skip
         assert ["width", "16.0", "8.000", "8.000"] in [line.split() for line in out.splitlines()]
         twin = json.loads((tmp_path / "report" / "report.json").read_text())
         assert twin["sections"]["Measures"]["values"]["raw"]["width"] == 16

@@ -180,6 +180,14 @@ def _kept(steps: Callable[[Given, Any], list[Words]]) -> Callable[[Given, Any], 
     return lambda given, result: steps(given, result) if given["output"] else []
 
 
+def _adapt(given: Given, made: Any) -> list[Words]:
+    if made.index:
+        return [["search", "ask", made.index, QUESTION, "--model", made.folder, *_options(given, "device")]]
+    if given["queries"] is None:
+        return [["inspect", made.folder]]
+    return [["compare", given["model"], made.folder, *_several(given["text"]), *_options(given, "queries", "columns")]]
+
+
 STEPS: Mapping[str, Callable[[Given, Any], Iterable[Words]]] = {
     "demo": _demo,
     "fix": _fix,
@@ -191,6 +199,7 @@ STEPS: Mapping[str, Callable[[Given, Any], Iterable[Words]]] = {
     "reindex": lambda _, made: [
         ["search", *(["ask", made.folder, QUESTION] if made.encoder else ["info", made.folder])]
     ],
+    "adapt": _adapt,
     "evaluate": _kept(lambda given, _: _look(split_name(_several(given["models"])[0])[1], given)),
     "sweep": _kept(_sweep),
     "verify-paper": _kept(lambda given, _: [["paper-tables", given["model"], *_options(given, "data_dir", "device")]]),

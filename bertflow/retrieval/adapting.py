@@ -56,13 +56,12 @@ class Adapted(AbstractResult):
     index: str = ""
 
     def parts(self) -> Iterator[str]:
-        """What was done, and what to run next."""
+        """What was done."""
         refined = f", refined by {self.queries:,} queries" if self.queries else ""
         yield f"encoder   {self.describe['encoder']}, {self.describe['pooling']}: documents as before"
         yield f"fitted    on {self.documents:,} documents and {self.crops:,} crops of them{refined}"
         yield f"queries   are moved by {self.moved:.2f} of a document's distance from the mean of all"
         yield f"written   {self.folder}: its encode and encode_query are for queries, encode_document for documents"
-        yield f'next      bertflow search ask {self.index or "INDEX"} "QUESTION" --model {self.folder}'
 
 
 def adapt_encoder(

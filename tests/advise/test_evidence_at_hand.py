@@ -173,7 +173,7 @@ def test_the_command_reads_queries_and_shows_them(tiny_bert, tmp_path, capsys):
     (tmp_path / "text.txt").write_text("\n".join(plain(900)))
     (tmp_path / "queries.txt").write_text("\n".join(plain(60, 4)))
     argv = ["fix", tiny_bert, tmp_path / "text.txt", "--queries", tmp_path / "queries.txt", "--device", "cpu"]
-    argv += ["--candidates", "whitening(8)", "--resamples", "100", "--output", tmp_path / "out"]
+    argv += ["--candidates", "whitening(8)", "--resamples", "100", "--output", tmp_path / "out", "--details"]
     assert main(list(map(str, argv))) == 0
     assert "20 of 60 queries and their nearest of" in capsys.readouterr().out
     assert "## 20 of 60 queries and their nearest of" in (tmp_path / "out" / "fix.md").read_text()

@@ -39,7 +39,7 @@ def arguments(tiny_bert, pairs, tmp_path):
 def test_a_run_is_evaluated_as_its_encoder(arguments, tmp_path, capsys):
     assert bertflow([*arguments, "--trainer.max_steps=2"]) == 0
     (tmp_path / "binary.tsv").write_text("a\tb\tlabel\nthe dog\ta cat\t1\na bird\tthe man\t0\n")
-    options = [f"--binary={tmp_path / 'binary.tsv'}", "--device=cpu"]
+    options = [f"--binary={tmp_path / 'binary.tsv'}", "--device=cpu", "--details"]
     assert bertflow(["evaluate", str(tmp_path / "run"), *options]) == 0
     assert "raw: encoder run, pooling mean(2), max length 64, " in capsys.readouterr().out
 
