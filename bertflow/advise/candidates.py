@@ -91,7 +91,7 @@ def add_likely(
     source: SharedPass,
     dim: int,
     n: int,
-    rows: Mapping[bool, Sequence[Sequence[SystemSpec]]],
+    rows: Mapping[bool, Sequence[SystemSpec]],
     keep: bool = False,
 ) -> dict[bool, list[str]]:
     """Add the recipes that are used without proof: which of two, the spectrum of the embeddings will tell.
@@ -109,14 +109,11 @@ def add_likely(
     """
     found: dict[bool, list[str]] = {}
     for steep, ladder in rows.items():
-        own = [[row for row in rung if row.pooling is None] for rung in ladder]
-        names: dict[str, None] = {}
-        for rungs in (ladder, own) if keep else (ladder,):
-            usable = (select_candidates(rung, source, dim, n)[0] for rung in rungs)
-            first = next(filter(None, usable), {})
-            tried.update((row, pooling) for row, pooling in first.items() if row not in tried)
-            names |= dict.fromkeys(row.spelling for row in first)
-        found[steep] = list(names)
+        usable = select_candidates(ladder, source, dim, n)[0]
+        own = (row for row in usable if row.pooling is None)
+        first = [next(iter(usable), None), next(own, None) if keep else None]
+        tried.update((row, usable[row]) for row in first if row and row not in tried)
+        found[steep] = list(dict.fromkeys(row.spelling for row in first if row))
     return found
 
 
@@ -130,27 +127,28 @@ def fit_candidates(
     of the purpose; the other flows are of one fit, and keep so many of its directions.
     """
     systems: dict[str, SentenceEncoder] = {RAW: source.pooled(source.own_pooling)}
-    flows: dict[str, FlowCalibrator] = {}
+    flows: dict[tuple[str, bool], FlowCalibrator] = {}
     with without_null_warnings():  # the report says how many directions are left
         for row, pooling in rows.items():
-            encoder = source.pooled(pooling, sentences)
+            encoder, asked = source.pooled(pooling, sentences), row.queries(sentences)
             if row.calibrator is None:
                 systems[row.spelling] = encoder
             elif row.calibrator == "flow" and row.value == "auto":
                 # The encoder itself, which gives the plain mean that the preset looks at as well.
                 preset = FlowCalibrator(random_state=seed, purpose=purpose).fit_sentences(
-                    source.encoders[pooling], sentences
+                    source.encoders[pooling], sentences, queries=asked
                 )
                 systems[row.spelling] = CalibratedEncoder(encoder, preset)
             elif row.calibrator == "flow":
-                if pooling not in flows:
+                if (kind := (pooling, row.crops)) not in flows:
                     flow = FlowCalibrator(n_components="all", random_state=seed)
-                    flows[pooling] = flow.fit_sentences(encoder, sentences)
-                calibrator = flows[pooling] if row.number is None else _first(flows[pooling], row.number)
+                    flows[kind] = flow.fit_sentences(encoder, sentences, queries=asked)
+                calibrator = flows[kind] if row.number is None else _first(flows[kind], row.number)
                 systems[row.spelling] = CalibratedEncoder(encoder, calibrator)
             else:
                 try:
-                    systems[row.spelling] = CalibratedEncoder(encoder, row.make().fit_sentences(encoder, sentences))
+                    fitted = row.make().fit_sentences(encoder, sentences, queries=asked)
+                    systems[row.spelling] = CalibratedEncoder(encoder, fitted)
                 except DataError:
                     if row.number is None:
                         raise

@@ -40,28 +40,30 @@ PURPOSES: Mapping[str, str] = {
     "all": "all of them: what helps one may not harm another",
 }
 """What an encoder is used for."""
-TOKENS: Mapping[str, tuple[str, ...]] = {
-    "similarity": ("soft-sif",),
-    "search": ("sif", "soft-sif"),
-    "topic": (),
-}
-"""Pooling of each purpose, which goes with its map; for all uses it is that of ``FEW``. Docstring pairs may choose
-between two only for search, which they measure: for similarity their choice cost up to 4 points on captions
-(benchmarks/EXPLORED.md)."""
-STEEP_TOKENS = {**TOKENS, "similarity": ("sif",)}
+TOKENS: Mapping[str, str] = {"similarity": "soft-sif", "search": "sif", "topic": ""}
+"""Pooling of each purpose, which goes with its map; for all uses it is that of ``FEW``."""
+STEEP_TOKENS = {**TOKENS, "similarity": "sif"}
 """Pooling of each purpose where few directions hold the variance."""
-GENTLE = "ridge(50)"
-"""The map of uses that want neighbors of one kind; few sentences are enough for it."""
-MAPS: Mapping[str, str] = {"topic": GENTLE, "all": GENTLE}
-"""Map of each purpose where many directions hold the variance; without a row, that of the purpose's preset without its
-flow. Whitening, cut or not, finds the one right text at the cost of its neighbors of one kind; these rarely did
+MAPS: Mapping[str, str] = {"search": "ridge(1)", "topic": "ridge(50)", "all": "ridge(50)"}
+"""Map of each purpose where many directions hold the variance; for similarity it is that of the preset without its
+flow. Whitening, cut or not, finds the one right text at the cost of its neighbors of one kind; ridge(50) rarely did
 (benchmarks/harm.md)."""
 STEEP_MAPS: Mapping[str, str] = {"topic": "ridge(4)"}
 """Map of each purpose where few directions hold the variance; without a row "ridge(1)", whitening that shrinks."""
-SAFE: Mapping[str, str] = {"search": "soft-sif", "topic": "soft-sif+abtt(1),abtt(1)", "all": "faint-sif"}
+GENTLE: Mapping[str, str] = {**MAPS, "search": "ridge(16)"}
+"""Map of each purpose for which few sentences are enough; for similarity there is ``SHORT``."""
+CROPPED = ("search", "all")
+"""Purposes whose map is fitted to crops as well, which stand in for queries, where many directions hold the variance:
+it found 3 to 4 more of 100 right texts than the same map without them (benchmarks/harm.md). On a steep spectrum crops
+added nothing."""
+SAFE: Mapping[str, str] = {
+    "search": "sif+ridge(16)+crops",
+    "topic": "soft-sif+abtt(1),abtt(1)",
+    "all": "faint-sif",
+}
 """Candidates of each purpose where something speaks against the likely map, the first that can be: none divides by a
-deviation. On narrow text it cost that purpose at most 2 points (benchmarks/harm.md). For similarity no candidate did
-as well."""
+small deviation. On narrow text it cost that purpose at most 2 points (benchmarks/harm.md). For similarity no candidate
+did as well."""
 COSTS: Mapping[str, str] = {
     "similarity": "up to 12 points of neighbors of one kind (P@10), on one-line summaries",
     "search": "up to 17 points of neighbors of one kind (P@10), on one-line summaries",
@@ -72,14 +74,14 @@ ONE_TOKEN = ("cls", "pooler", "last-token", *TEMPLATED)
 FIRST_LAST = "(1,-1)"
 """The first and the last block, as BERT-flow reads: only of a steep spectrum, and where the layers may be chosen."""
 SHORT = (
-    ("sif+whitening(128)",),
-    ("whitening(128)",),
-    ("sif+whitening(64)",),
-    ("whitening(64)",),
-    ("sif+abtt(3)",),
-    ("abtt(3)",),
+    "sif+whitening(128)",
+    "whitening(128)",
+    "sif+whitening(64)",
+    "whitening(64)",
+    "sif+abtt(3)",
+    "abtt(3)",
 )
-"""What comes next, where there are too few sentences, or the tokens are not at hand."""
+"""What comes next for similarity, where there are too few sentences, or the tokens are not at hand."""
 FEW = 1000
 """Fewest sentences whose counts of tokens are trusted for all uses, with soft-sif; below it is faint-sif. Of 250 to 800
 one-line summaries, soft-sif cost 2 to 4 points of neighbors of one kind, and faint-sif at most 1
@@ -223,14 +225,14 @@ def layers_are_open(source: SharedPass, pooling: str | None) -> bool:
 
 
 def linear_form(purpose: str, dim: int, steep: bool) -> str:
-    """The closed form for a purpose, fitted in seconds: for similarity and search that of the preset without its flow.
+    """The closed form for a purpose, fitted in seconds: for similarity that of the preset without its flow.
 
     Args:
         purpose: What the encoder is used for.
         dim: Width of the embeddings.
         steep: Whether few directions hold the variance: then all are kept, or as many as an index takes.
     """
-    if dim > WIDEST and (steep or purpose == "topic"):
+    if dim > WIDEST and (steep or purpose in ("search", "topic")):
         return f"whitening({WIDEST})"
     if steep or purpose in MAPS:
         return STEEP_MAPS.get(purpose, "ridge(1)") if steep else MAPS[purpose]
@@ -248,11 +250,9 @@ def reads_one_token(source: SharedPass) -> bool:
 
 
 def recipes(
-    purpose: str, dim: int, free: bool, one_token: bool = False, n: int = FEW
-) -> dict[bool, list[list[SystemSpec]]]:
+    purpose: str, dim: int, free: bool, one_token: bool = False, n: int = FEW, bare: bool = False
+) -> dict[bool, list[SystemSpec]]:
     """By whether few directions hold the variance, what is likely best: the first that can be fitted, in this order.
-
-    Each is one or several: between several, pairs decide, and without any it is the first.
 
     Args:
         purpose: What the encoder is used for.
@@ -260,20 +260,21 @@ def recipes(
         free: Whether the layers may be chosen.
         one_token: Whether the encoder's own pooling reads one token.
         n: Number of sentences.
+        bare: Whether there are only vectors, so that no crop can be embedded.
     """
-    found, kept, trusted = {}, one_token and purpose == "all", ("soft-sif" if n >= FEW else "faint-sif",)
+    found, kept, trusted = {}, one_token and purpose == "all", "soft-sif" if n >= FEW else "faint-sif"
     for steep in (True, False):
-        form = linear_form(purpose, dim, steep or kept)
-        tokens = () if kept else (STEEP_TOKENS if steep else TOKENS).get(purpose, trusted)
+        crops = "+crops" if purpose in CROPPED and not (steep or kept or bare) else ""
+        form, gentle = linear_form(purpose, dim, steep or kept) + crops, GENTLE.get(purpose, "") + crops
+        tokens = "" if kept else (STEEP_TOKENS if steep else TOKENS).get(purpose, trusted)
         layers = [FIRST_LAST, ""] if steep and free else [""]
-        pooled = ([f"{one}{places}+{form}" for one in tokens] for places in layers if tokens)
-        few = [*((f"{one}+{GENTLE}",) for one in tokens), (GENTLE,)] if purpose in MAPS else SHORT
-        rungs = [*pooled, (form,), *few]
-        found[steep] = [list(map(parse_system, rung)) for rung in rungs]
+        pooled = [f"{tokens}{places}+{form}" for places in layers if tokens]
+        few = ([f"{tokens}+{gentle}"] if tokens else []) + [gentle] if gentle else SHORT
+        found[steep] = [parse_system(row) for row in (*pooled, form, *few)]
     return found
 
 
-def fallbacks(purpose: str, one_token: bool = False) -> list[list[SystemSpec]]:
+def fallbacks(purpose: str, one_token: bool = False) -> list[SystemSpec]:
     """What takes the place of a recipe that something speaks against: the first that can be fitted, in this order."""
     free = purpose == "search" or not one_token
-    return [[row] for row in parse_systems(SAFE.get(purpose, "")) if free or not row.pooling]
+    return [row for row in parse_systems(SAFE.get(purpose, "")) if free or not row.pooling]

@@ -60,12 +60,12 @@ class FitPlan:
         choose = case.labelled or (case.evidence and request.purpose == "search")
         chosen = request.rows if choose or request.candidates or request.ask else []
         tried, not_tried = trying.select_candidates(chosen, source, dim, n)
-        ladders, searching, spare = {steep: [[row] for row in request.rows] for steep in (True, False)}, {}, []
+        ladders, searching, spare = dict.fromkeys((True, False), request.rows), {}, []
         if request.candidates is None:
             named = isinstance(request.encoder, str | Path)
             free = named and layers_are_open(source, request.options.get("pooling"))
-            one = reads_one_token(source)
-            ladders, spare = recipes(request.purpose, dim, free, one, n), fallbacks(request.purpose, one)
+            one, bare = reads_one_token(source), request.vectors is not None
+            ladders, spare = recipes(request.purpose, dim, free, one, n, bare), fallbacks(request.purpose, one)
             searching = recipes("search", dim, free) if request.purpose == "all" and case.evidence else {}
         likely = trying.add_likely(tried, source, dim, n, ladders, request.keeps)
         search = trying.add_likely(tried, source, dim, n, searching, request.keeps)

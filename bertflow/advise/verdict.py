@@ -48,10 +48,10 @@ PROOF = (
 )
 WITH_FLOW = (
     "This is the recipe {} without its flow. The flow takes longer; fitted on text of several kinds it added 0.5 to 1 "
-    'point of similarity, in search 0.7 to 1.9 hits of 100: --candidates "{}".'
+    'point of similarity: --candidates "{}".'
 )
 INSTEAD = (
-    "So {} takes its place, which divides by no deviation of the text: on narrow text it cost {} at most 2 points "
+    "So {} takes its place, which divides by no small deviation: on narrow text it cost {} at most 2 points "
     "(benchmarks/harm.md)."
 )
 COST = "What that may cost other uses: {} (benchmarks/harm.md)."
@@ -179,7 +179,7 @@ def _wanted(
 
 def _without_flow(system: str, purpose: str, shape: Shape) -> str:
     """The preset that a candidate is without its flow; empty for none."""
-    if shape.steep or purpose not in ("similarity", "search"):
+    if shape.steep or purpose != "similarity":
         return ""
     same = parse_system(system).spelling.endswith(linear_form(purpose, shape.dim, shape.steep))
     return PRESET_OF[purpose] if same else ""

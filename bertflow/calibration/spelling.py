@@ -8,13 +8,14 @@
     sif   mean(0)                                                   a pooling instead of the encoder's
     static   static-sif                                             a transformer's word embeddings, averaged
     sif+whitening(64)   mean(0)+abtt                                a pooling, then a calibrator
+    ridge(1)+crops   sif+ridge(1)+crops                             fitted to crops, too, which stand in for queries
 
 ``sif`` or ``soft-sif`` alone reads the layers that the encoder's own pooling reads. The calibrator of a system is
 fitted on sentences, or, where the moments of a calibrator are at hand, refitted from them: exactly, without the text.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,13 +24,14 @@ from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.blocks import Blocks
 from bertflow.calibration.closed_forms import CLOSED_FORMS, AbstractClosedForm, CalibratorKind, LinearStandIn, read_kind
 from bertflow.calibration.flow import FlowCalibrator
-from bertflow.calibration.queries import QueryShift
+from bertflow.calibration.queries import QueryShift, crops
 from bertflow.calibration.saving import read_calibrator
 from bertflow.encoder.pooling import COUNTED, POOLINGS, parse_pooling
 from bertflow.errors import UsageError
 from bertflow.registry import did_you_mean
 
 RAW = "raw"
+CROPS = "crops"
 STATIC: Mapping[str, str] = {"static": "content", "static-sif": "sif"}
 """Poolings that leave the transformer out -> how its word embeddings become one vector."""
 CALIBRATORS: dict[str, CalibratorKind[AbstractCalibrator]] = {
@@ -51,6 +53,7 @@ class SystemSpec:
         calibrator: A row of ``CALIBRATORS``; None calibrates nothing.
         value: The parameter of the calibrator; None keeps its default.
         keywords: Other parameters by their names, each a number.
+        crops: Whether the calibrator is fitted to crops of the text, too, as queries.
     """
 
     spelling: str
@@ -58,6 +61,7 @@ class SystemSpec:
     calibrator: str | None = None
     value: int | float | str | None = None
     keywords: tuple[tuple[str, float], ...] = ()
+    crops: bool = False
 
     @property
     def counts(self) -> bool:
@@ -73,13 +77,17 @@ class SystemSpec:
     def refittable(self) -> bool:
         """Whether the moments of a calibrator are enough to fit it, without text."""
         closed = self.calibrator is None or issubclass(CALIBRATORS[self.calibrator].make, AbstractClosedForm)
-        return closed and not self.counts and (self.pooling is None or self.calibrator is None)
+        return closed and not self.counts and not self.crops and (self.pooling is None or self.calibrator is None)
 
     def pooling_for(self, own: str) -> str:
         """The spelling of the pooling, where the encoder's own is ``own``."""
         if self.pooling is not None and self.pooling in COUNTED:
             return str(replace(parse_pooling(own), tokens=self.pooling))
         return self.pooling or own
+
+    def queries(self, sentences: Sequence[str]) -> list[str] | None:
+        """What stands in for queries where the calibrator is fitted to ``sentences``; None for nothing."""
+        return crops(sentences) if self.crops else None
 
     def make(self) -> AbstractCalibrator:
         """The calibrator, not fitted."""
@@ -121,8 +129,10 @@ def parse_system(spelling: str) -> SystemSpec:
     """
     if spelling == RAW:
         return SystemSpec(spelling)
-    *poolings, last = (part.strip() for part in spelling.split("+"))
+    parts = [part.strip() for part in spelling.split("+")]
     found: Any = ()
+    cropped = parts[1:] != [] and parts[-1] == CROPS
+    *poolings, last = parts[:-1] if cropped else parts
     try:
         found = read_kind(last, CALIBRATORS)
     except UsageError:
@@ -139,7 +149,9 @@ def parse_system(spelling: str) -> SystemSpec:
                 f"Unknown baseline {spelling!r}. Known: {known}; a pooling ({', '.join(POOLINGS)}, or written out as "
                 f"mean(1,2)); and a pooling with a calibrator, as sif+whitening(64).{did_you_mean(spelling, names)}"
             ) from None
-    return SystemSpec(spelling, pooling, *found)
+    if cropped and not found:
+        raise UsageError(f"Crops need a calibrator that is fitted to them, as ridge(1)+crops; got {spelling!r}.")
+    return SystemSpec(spelling, pooling, *found, crops=cropped)
 
 
 def parse_calibrator(spelling: str) -> AbstractCalibrator:

@@ -204,7 +204,7 @@ def build_systems(
                     label = f"{spec.spelling} of {name}" if several or len(fits) > 1 else spec.spelling
                     add(label, CalibratedEncoder(encoder, spec.refitted(calibrator)))
             else:
-                fitted = spec.make().fit_sentences(encoder, text, progress)
+                fitted = spec.make().fit_sentences(encoder, text, progress, spec.queries(text))
                 add(spec.spelling + of, CalibratedEncoder(encoder, fitted))
         for one in group:
             if one.calibrator is not None:
@@ -216,9 +216,9 @@ def require_fitted_on(spec: SystemSpec, refits: bool) -> None:
     """Refuse a baseline that needs text where there is none; ``refits`` are moments of a calibrator to fit it from.
 
     Raises:
-        UsageError: If it counts tokens, or has a calibrator that moments are not there for.
+        UsageError: If it counts tokens, draws crops, or has a calibrator that moments are not there for.
     """
-    if spec.counts or (spec.calibrator is not None and (spec.pooling is not None or not refits)):
+    if spec.counts or spec.crops or (spec.calibrator is not None and (spec.pooling is not None or not refits)):
         raise UsageError(
             f"{spec.spelling} needs text to be fitted on. Give a file with fit_on, or eval for the scored sentences."
         )

@@ -13,7 +13,7 @@ from bertflow.advise.verdict import LIKELY, MINED_ONLY, PROOF, PROVEN, RESCALE, 
 from bertflow.affine import whitening_map
 from bertflow.calibration.spelling import parse_calibrator
 from bertflow.evaluation.significance import Difference
-from bertflow.maps import BandMap, head_of, two_bands
+from bertflow.maps import head_of
 from bertflow.moments import Moments
 from bertflow.training import Use
 from bertflow.training.recipe import PRESETS
@@ -235,62 +235,66 @@ def test_vectors_of_an_unknown_encoder_are_likely_raw_only_where_a_quarter_of_th
     assert UNKNOWN in " ".join(decision.reasons)
 
 
-@pytest.mark.parametrize("purpose", ["similarity", "search"])
-def test_a_likely_recipe_is_the_preset_of_the_purpose_without_its_flow_where_many_directions_hold_the_variance(purpose):
+def test_the_likely_recipe_for_similarity_is_its_preset_without_the_flow_where_many_directions_hold_the_variance():
     x = np.random.default_rng(0).normal(size=(800, 16)) * np.linspace(2, 1, 16)
-    whitener, recipe = whitening_map(Moments.of(x)), PRESETS[PRESET_OF[purpose]]
-    width = 16 if recipe.tail else head_of(16)
-    made = parse_calibrator(linear_form(purpose, 16, steep=False)).fit(x)
-    assert made.dim_out == width
-    assert isinstance(made.map, BandMap) == bool(recipe.tail)
-    expected = (two_bands(whitener, recipe.tail) if recipe.tail else whitener)(torch.from_numpy(x)).numpy()
-    np.testing.assert_allclose(made.transform(x), expected[:, :width], atol=1e-9)
+    assert not PRESETS[PRESET_OF["similarity"]].tail
+    made = parse_calibrator(linear_form("similarity", 16, steep=False)).fit(x)
+    expected = whitening_map(Moments.of(x))(torch.from_numpy(x)).numpy()
+    np.testing.assert_allclose(made.transform(x), expected[:, : head_of(16)], atol=1e-9)
 
 
 def test_the_recipes_are_spelled_right_and_cut_for_similarity_alone():
-    def first(free, steep):
-        return {purpose: [row.spelling for row in recipes(purpose, 384, free)[steep][0]] for purpose in PURPOSES}
+    def first(free, steep, **options):
+        return {purpose: recipes(purpose, 384, free, **options)[steep][0].spelling for purpose in PURPOSES}
 
     assert set(PURPOSES) == set(get_args(Use))
 
     assert first(free=False, steep=False) == {
-        "similarity": ["soft-sif+whitening(96)"],
-        "search": ["sif+two-band(1)", "soft-sif+two-band(1)"],
-        "topic": ["ridge(50)"],
-        "all": ["soft-sif+ridge(50)"],
+        "similarity": "soft-sif+whitening(96)",
+        "search": "sif+ridge(1)+crops",
+        "topic": "ridge(50)",
+        "all": "soft-sif+ridge(50)+crops",
     }
-    assert first(free=True, steep=True)["similarity"] == ["sif(1,-1)+ridge(1)"]
+    assert first(free=False, steep=False, bare=True)["search"] == "sif+ridge(1)"
+    assert first(free=True, steep=True)["similarity"] == "sif(1,-1)+ridge(1)"
     assert first(free=False, steep=True) == {
-        "similarity": ["sif+ridge(1)"],
-        "search": ["sif+ridge(1)", "soft-sif+ridge(1)"],
-        "topic": ["ridge(4)"],
-        "all": ["soft-sif+ridge(1)"],
+        "similarity": "sif+ridge(1)",
+        "search": "sif+ridge(1)",
+        "topic": "ridge(4)",
+        "all": "soft-sif+ridge(1)",
     }
-    rungs = [rung for purpose in PURPOSES for ladder in recipes(purpose, 768, True).values() for rung in ladder]
-    assert all(row.calibrator for rung in rungs for row in rung)
+    assert all(
+        row.calibrator for purpose in PURPOSES for ladder in recipes(purpose, 768, True).values() for row in ladder
+    )
+
+
+def test_few_sentences_have_a_gentle_map_for_search():
+    ladder = [row.spelling for row in recipes("search", 384, False)[False]]
+    assert ladder == ["sif+ridge(1)+crops", "ridge(1)+crops", "sif+ridge(16)+crops", "ridge(16)+crops"]
 
 
 def test_a_pooling_of_one_token_is_kept_unless_a_purpose_is_named():
     def first(purpose, **options):
-        return recipes(purpose, 384, False, **options)[False][0][0].spelling
+        return recipes(purpose, 384, False, **options)[False][0].spelling
 
-    assert (first("all", one_token=True), first("search", one_token=True)) == ("ridge(1)", "sif+two-band(1)")
-    assert (first("all", n=FEW), first("all", n=FEW - 1)) == ("soft-sif+ridge(50)", "faint-sif+ridge(50)")
+    assert (first("all", one_token=True), first("search", one_token=True)) == ("ridge(1)", "sif+ridge(1)+crops")
+    found = first("all", n=FEW), first("all", n=FEW - 1)
+    assert found == ("soft-sif+ridge(50)+crops", "faint-sif+ridge(50)+crops")
 
 
 @pytest.mark.parametrize(
     ("purpose", "one_token", "names"),
     [
         ("similarity", False, []),
-        ("search", True, ["soft-sif"]),
+        ("search", True, ["sif+ridge(16)+crops"]),
         ("topic", False, ["soft-sif+abtt(1)", "abtt(1)"]),
         ("topic", True, ["abtt(1)"]),
         ("all", False, ["faint-sif"]),
         ("all", True, []),
     ],
 )
-def test_what_takes_the_place_of_a_vetoed_recipe_divides_by_nothing(purpose, one_token, names):
-    assert [row.spelling for rung in fallbacks(purpose, one_token) for row in rung] == names
+def test_what_takes_the_place_of_a_vetoed_recipe_divides_by_no_small_deviation(purpose, one_token, names):
+    assert [row.spelling for row in fallbacks(purpose, one_token)] == names
 
 
 def test_wide_vectors_are_made_narrow_enough_for_an_index():

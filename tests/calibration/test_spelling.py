@@ -35,6 +35,8 @@ from ..evaluation.conftest import ToyEncoder, toy_pairs
             SystemSpec("concat(0,3)+blocks(ridge(1),12)", "concat(0,3)", "blocks", "ridge(1),12"),
         ),
         ("static-sif+abtt(2)", SystemSpec("static-sif+abtt(2)", "static-sif", "abtt", 2)),
+        ("ridge(1)+crops", SystemSpec("ridge(1)+crops", None, "ridge", 1.0, crops=True)),
+        ("sif+ridge(1)+crops", SystemSpec("sif+ridge(1)+crops", "sif", "ridge", 1.0, crops=True)),
     ],
 )
 def test_a_spelling_is_a_pooling_and_a_calibrator(spelling, expected):
@@ -147,3 +149,17 @@ def test_what_is_no_function_of_the_moments_needs_text(refusal):
     assert refusal(lambda: parse_system("flow").refitted(fitted), error=UsageError) == (
         "flow cannot be fitted from moments alone. Give text with --fit_on."
     )
+
+
+def test_crops_need_a_calibrator(refusal):
+    assert refusal(parse_system, "sif+crops", error=UsageError) == (
+        "Crops need a calibrator that is fitted to them, as ridge(1)+crops; got 'sif+crops'."
+    )
+    assert refusal(parse_system, "whiten+crops", error=UsageError).startswith("Unknown baseline 'whiten+crops'.")
+
+
+def test_crops_give_queries_a_mean_of_their_own():
+    fitted = parse_system("ridge(1)+crops")
+    assert set(" ".join(fitted.queries(["a dog runs", "the cat"])).split()) == {"a", "dog", "runs", "the", "cat"}
+    assert parse_system("ridge(1)").queries(["a dog runs"]) is None
+    assert not fitted.refittable

@@ -83,11 +83,17 @@ def test_baselines_are_fitted_on_a_corpus(tiny_bert):
     np.testing.assert_allclose(systems["whitening(3)"].encode(SENTENCES), expected.encode(SENTENCES), atol=EQUAL)
 
 
-@pytest.mark.parametrize("compare", ["center", "sif", "sif+center"])
+@pytest.mark.parametrize("compare", ["center", "sif", "sif+center", "center+crops"])
 def test_a_baseline_without_text_or_moments_is_refused(tiny_bert, compare, refusal):
     assert refusal(built, [open_system(str(tiny_bert), device="cpu")], compare, error=UsageError) == (
         f"{compare} needs text to be fitted on. Give a file with fit_on, or eval for the scored sentences."
     )
+
+
+def test_crops_are_fitted_as_queries(tiny_bert):
+    system = built([open_system(str(tiny_bert), device="cpu")], "ridge(1)+crops", SENTENCES)["ridge(1)+crops"]
+    assert system.has_roles
+    assert not np.allclose(system.encode_query(SENTENCES), system.encode(SENTENCES), atol=0.01)
 
 
 def test_a_pooling_of_its_own_cannot_use_the_moments_of_another(calibrated):
