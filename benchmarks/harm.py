@@ -50,6 +50,7 @@ from bertflow.encoder.embedded import embedded_encoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import NullDirectionWarning
 from bertflow.evaluation.systems import SharedPass
+from bertflow.retrieval.adapting import only_queries_of
 from bertflow.retrieval.bm25 import bm25_scores
 from bertflow.similarity import unit_rows
 from bertflow.tables import write_rows
@@ -70,8 +71,9 @@ ENCODERS: Mapping[str, tuple[str, str | None]] = {
 """Folder in the data, or empty for the embedded MiniLM; and its pooling, as a user would name it."""
 METHODS = "center,abtt(1),abtt(3),whitening,whitening(96),ridge(1),ridge(16),two-band(0.5),soft-sif+whitening(96),flow"
 """Fitted to the text. ``ridge`` has the cosines of Soft-ZCA (arXiv:2411.17538), which differs from it by a rotation."""
-PLAIN = ("csls", "bm25")
-"""What needs no map: cosines less the mean cosine of each side's ten nearest; words in common."""
+PLAIN = ("csls", "bm25", "adapt")
+"""What needs no map: cosines less the mean cosine of each side's ten nearest; words in common; queries that are moved
+to the documents of an index that stays as it is."""
 FIX: Mapping[str, str | None] = {
     "fix": None,
     "fix similarity": "similarity",
@@ -172,6 +174,13 @@ def bm25() -> System:
     return System(matrix, None)
 
 
+def adapted(raw: SentenceEncoder, documents: Sequence[str]) -> System:
+    """Documents as they are; queries as ``bertflow adapt`` moves them, without any."""
+    moved, _, _ = only_queries_of(raw, documents)
+    moved.role = "document"
+    return System.of(moved)
+
+
 def values_of(system: System, text: Text) -> dict[str, Values]:
     """By use, one value x 100 for each query, document or pair."""
     found: dict[str, Values] = {}
@@ -244,7 +253,8 @@ def fitted_systems(
     raw = source.pooled(source.own_pooling)
     breadth = breadth_of(raw.encode(documents), documents)
     broad = {name: round(getattr(breadth, name) or 0.0, 2) for name in ("words", "novelty")}
-    systems |= {name: one for name, one in (("csls", csls(systems["raw"])), ("bm25", bm25())) if name in names}
+    plain = {"csls": lambda: csls(systems["raw"]), "bm25": bm25, "adapt": lambda: adapted(raw, documents)}
+    systems |= {name: plain[name]() for name in PLAIN if name in names}
     for name in (one for one in FIX if one in names):
         advice = written(folder, pooling, text, FIX[name])
         logger.info("    %s: %s", name, advice.headline())

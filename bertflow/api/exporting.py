@@ -35,7 +35,7 @@ def adapt(
     """Write a query encoder for an index that stays as it is: documents are embedded as before, queries are moved.
 
     Queries are short and documents long, so they lie in different places. Crops, random spans of the documents, stand
-    in for queries: queries are moved by the difference of the two means. It is undone by using the old encoder.
+    in for queries: queries are moved by half of the difference of the two means. It is undone by using the old encoder.
 
     Args:
         model: Encoder of the index, raw or calibrated: anything that bertflow.load opens.

@@ -1,6 +1,6 @@
 """A query encoder for an index that stays as it is: documents are embedded as before, queries are moved to them.
 
-    gap = mean of crops of the documents - mean of the documents          queries: x -> x - gap
+    gap = mean of crops of the documents - mean of the documents          queries: x -> x - gap / 2
 
 One vector: undone by using the encoder as it was. Real queries refine it (``bertflow.calibration.queries``).
 """

@@ -27,10 +27,10 @@ def files(tmp_path):
     return tmp_path
 
 
-def gap_by_hand(raw, queries=()):
+def shift_by_hand(raw, queries=()):
     c = raw.encode_query(crops(TEXTS)).astype(float)
     asked = matched(raw.encode_query(list(queries)).astype(float), c) if queries else c
-    return asked.mean(0) - raw.encode(TEXTS).mean(0)
+    return (asked.mean(0) - raw.encode(TEXTS).mean(0)) / 2
 
 
 def test_queries_are_moved_and_documents_are_not(tiny_bert, files):
@@ -38,18 +38,18 @@ def test_queries_are_moved_and_documents_are_not(tiny_bert, files):
     done = bertflow.adapt(raw, [files / "text.txt"], output=files / "query-encoder")
     adapted = bertflow.load(files / "query-encoder", device="cpu")
     np.testing.assert_array_equal(adapted.encode_document(TEXTS), raw.encode(TEXTS))
-    moved = raw.encode(QUERIES) - gap_by_hand(raw)
+    moved = raw.encode(QUERIES) - shift_by_hand(raw)
     np.testing.assert_allclose(adapted.encode_query(QUERIES), moved, atol=1e-5)
     np.testing.assert_allclose(adapted.encode(QUERIES), moved, atol=1e-5)  # it is there to ask with
     assert (adapted.role, adapted.identity, done.documents, done.crops) == ("query", raw.identity, len(TEXTS), 2000)
     spread = np.linalg.norm(raw.encode(TEXTS) - raw.encode(TEXTS).mean(0), axis=1)
-    assert done.moved == pytest.approx(np.linalg.norm(gap_by_hand(raw)) / np.sqrt(np.square(spread).mean()), rel=1e-4)
+    assert done.moved == pytest.approx(np.linalg.norm(shift_by_hand(raw)) / np.sqrt(np.square(spread).mean()), rel=1e-4)
 
 
 def test_real_queries_refine_the_crops(tiny_bert, files):
     raw = bertflow.TransformerEncoder(tiny_bert, pooling="mean(2)", device="cpu")
     bertflow.adapt(raw, [files / "text.txt"], queries=files / "queries.txt", output=files / "query-encoder")
-    expected = raw.encode(QUERIES) - gap_by_hand(raw, QUERIES)
+    expected = raw.encode(QUERIES) - shift_by_hand(raw, QUERIES)
     np.testing.assert_allclose(bertflow.load(files / "query-encoder").encode(QUERIES), expected, atol=1e-5)
 
 
@@ -61,7 +61,7 @@ def test_a_calibrated_encoder_keeps_its_documents(tiny_bert, files, calibrator):
     bertflow.adapt(files / "before", [files / "text.txt"], output=files / "query-encoder")
     adapted = bertflow.load(files / "query-encoder", device="cpu")
     np.testing.assert_array_equal(adapted.encode_document(TEXTS), before.encode(TEXTS))
-    expected = before.calibrate((raw.encode(QUERIES) - gap_by_hand(raw)).astype(np.float32))
+    expected = before.calibrate((raw.encode(QUERIES) - shift_by_hand(raw)).astype(np.float32))
     np.testing.assert_allclose(adapted.encode(QUERIES), expected, atol=1e-4)
     assert adapted.identity == before.identity
     with pytest.raises(UsageError) as refused:
@@ -81,7 +81,7 @@ def test_an_index_is_asked_with_it_as_it_is(tiny_bert, files, capsys):
     capsys.readouterr()
     assert main(["search", "ask", str(place), "a cat", "--model", adapted, "--json"]) == 0
     hits = json.loads(capsys.readouterr().out)
-    x, q = raw.encode(TEXTS).astype(float), raw.encode(["a cat"])[0] - gap_by_hand(raw)
+    x, q = raw.encode(TEXTS).astype(float), raw.encode(["a cat"])[0] - shift_by_hand(raw)
     cosines = x @ q / np.linalg.norm(x, axis=1) / np.linalg.norm(q)
     assert hits[0]["score"] == pytest.approx(cosines.max(), abs=1e-5)
     assert place.read_bytes() == written
