@@ -151,7 +151,7 @@ def parse_system(spelling: str) -> SystemSpec:
             ) from None
     if cropped and not found:
         raise UsageError(f"Crops need a calibrator that is fitted to them, as ridge(1)+crops; got {spelling!r}.")
-    return SystemSpec(spelling, pooling, *found, crops=cropped)
+    return replace(SystemSpec(spelling, pooling, *found), crops=cropped)
 
 
 def parse_calibrator(spelling: str) -> AbstractCalibrator:
