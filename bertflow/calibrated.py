@@ -34,7 +34,7 @@ from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.maps import RowMap, fitted_map, of_role
 from bertflow.moments import all_finite, require_finite
-from bertflow.progress import at_level, working
+from bertflow.progress import unsaid, working
 from bertflow.records import read_record, write_record
 
 logger = logging.getLogger("bertflow")
@@ -164,8 +164,8 @@ class CalibratedEncoder(AbstractEncoder):
 
     def describe(self) -> dict[str, Any]:
         """The encoder's description, and which calibrator follows it."""
-        facts = {"calibrator": self.calibrator.spelled, "fitted_rows": self.calibrator.moments_.n}
-        return {**self.encoder.describe(), **facts}
+        fitted = self.calibrator
+        return self.encoder.describe() | {"calibrator": fitted.spelled, "fitted_rows": fitted.moments_.n}
 
     def fitted_hashes(self) -> NDArray[np.uint64] | None:
         """Hashes of all text that encoder and calibrator were fitted on; None where some of it is unknown."""
@@ -262,7 +262,7 @@ def _require_alike(encoder: SentenceEncoder, calibrator: AbstractCalibrator) -> 
     Raises:
         DataError: With what differs, and by how much.
     """
-    with at_level(logging.ERROR, "bertflow"):  # unknown words need not be reported here
+    with unsaid():  # unknown words need not be reported here
         rows, moments = encoder.encode_document(list(PLAIN), progress=False), calibrator.moments_
     require_lengths(rows, moments)
     require_alike(

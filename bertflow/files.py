@@ -101,11 +101,8 @@ def require_files(*paths: object, parts: bool = False) -> None:
         DataError: For the first one that is missing, or a folder, or a pipe or a device, which cannot be read twice.
     """
     for path in paths:
-        if (
-            not isinstance(path, str | Path)
-            or str(path).startswith("hub:")
-            or (place := Path(path).expanduser()).is_file()
-        ):
+        place = Path(path).expanduser() if isinstance(path, str | Path) and not str(path).startswith("hub:") else None
+        if place is None or place.is_file():
             continue
         if place.is_dir():
             wrong, do = "is a folder", "Name the files in it."

@@ -49,7 +49,9 @@ RowMap: TypeAlias = "FittedMap | RoleMap | UnitMap"
 class _Around(nn.Module):
     """A map around another one, of the same widths."""
 
-    inner: Any
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.inner = inner
 
     @property
     def dim_in(self) -> int:
@@ -83,10 +85,10 @@ class BandMap(_Around):
     weights: Tensor
 
     def __init__(self, inner: "AffineMap | FlowMap", bands: Sequence[int], weights: Float64) -> None:
-        super().__init__()
+        super().__init__(inner)
         if sum(bands) != inner.dim_out:
             raise UsageError(f"Bands of {list(bands)} coordinates are not the {inner.dim_out} of the map before.")
-        self.inner, self.bands = inner, list(bands)
+        self.bands = list(bands)
         self.register_buffer("weights", torch.tensor(weights, dtype=torch.float64))
 
     @classmethod
@@ -130,8 +132,7 @@ class RoleMap(_Around):
     gap: Tensor
 
     def __init__(self, inner: FittedMap, gap: Float64) -> None:
-        super().__init__()
-        self.inner = inner
+        super().__init__(inner)
         self.register_buffer("gap", torch.tensor(gap, dtype=torch.float64))
 
     @classmethod
@@ -165,10 +166,6 @@ class UnitMap(_Around):
         inner: Maps rows of unit length.
     """
 
-    def __init__(self, inner: "FittedMap | RoleMap") -> None:
-        super().__init__()
-        self.inner = inner
-
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> "UnitMap":
         """An empty map of the right shape, for ``load_state_dict``."""
@@ -186,14 +183,14 @@ class UnitMap(_Around):
 
 def fitted_map(module: RowMap) -> FittedMap:
     """The map that was fitted, without what rows go through before it."""
-    scaled = module.inner if isinstance(module, UnitMap) else module
-    return scaled.inner if isinstance(scaled, RoleMap) else scaled
+    while isinstance(module, UnitMap | RoleMap):
+        module = module.inner
+    return module
 
 
 def gap_of(module: RowMap) -> Tensor | None:
     """How far queries are moved (dim_in,); None for a map without roles."""
-    scaled = module.inner if isinstance(module, UnitMap) else module
-    return scaled.gap if isinstance(scaled, RoleMap) else None
+    return next((one.gap for one in module.modules() if isinstance(one, RoleMap)), None)
 
 
 def of_role(module: RowMap, query: bool) -> Callable[[Tensor], Tensor]:

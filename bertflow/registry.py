@@ -1,9 +1,10 @@
-"""Choose a row of a table by its name; rows of a user's own; the names of a tree of options."""
+"""Choose a row of a table by its name; rows of a user's own; the names of a tree of options; one thing or several."""
 
 import difflib
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 from bertflow.errors import MissingCodeError, UnknownNameError, UsageError, reason_of
@@ -27,8 +28,14 @@ def lookup(kind: str, table: Mapping[str, Choice], name: str) -> Choice:
     try:
         return table[name]
     except (KeyError, TypeError):  # a list is not hashable
-        known = ", ".join(table)
-        raise UnknownNameError(f"Unknown {kind} {name!r}. Known: {known}.{did_you_mean(str(name), table)}") from None
+        raise UnknownNameError(
+            f"Unknown {kind} {name!r}. Known: {', '.join(table)}.{did_you_mean(str(name), table)}"
+        ) from None
+
+
+def several(given: Any) -> list[Any]:
+    """What may be given alone or in a list, as a list: a text or a path is one thing, None is nothing."""
+    return [] if given is None else [given] if isinstance(given, str | Path) else list(given)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

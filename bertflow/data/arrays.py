@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tokenize import TokenError
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
-from numpy.lib.format import read_array_header_1_0, read_array_header_2_0, read_magic
+from numpy.lib.format import read_array_header_1_0, read_array_header_2_0, read_magic, write_array_header_1_0
 from numpy.typing import NDArray
 
 from bertflow.errors import BadRowsError, DataError, reason_of
@@ -88,6 +88,11 @@ def map_array(path: Path, do: str = AGAIN) -> NDArray[Any]:
         raise DataError(f"{path} is missing. {do}")
     with _readable(path, do):
         return np.lib.format.open_memmap(path, mode="r")
+
+
+def write_head(file: BinaryIO, dtype: np.dtype[Any], rows: int, dim: int) -> None:
+    """Begin a .npy file of a matrix; the head of another number of rows takes as many bytes."""
+    write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": (rows, dim)})
 
 
 def changed(path: Path) -> DataError:

@@ -1,13 +1,16 @@
-"""Rows of cells: tsv and csv as people and programs write them, and the first sheet of an Excel file.
+"""Rows of files: cells as people and programs write them, and objects of JSON.
 
 .tsv     split at tabs, without quoting: sentences hold unbalanced quotation marks. Unless all quotation marks of the
          file are those of a writer that quotes cells, as Python's csv and Excel do: '"He said ""no"", and left."'
 .csv     double quotes, strictly: an open quotation mark is an error, not half a file in one cell. Between the cells
          stand commas, or what parts the first rows into more cells: semicolons (Excel in Europe) or tabs
-.xlsx    through ``openpyxl``; numbers and dates are text
+.xlsx    the first sheet, through ``openpyxl``; numbers and dates are text
+.jsonl   one object a line
+.json    a list of objects
 """
 
 import csv
+import json
 import logging
 import re
 from collections.abc import Iterator
@@ -15,15 +18,18 @@ from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
+from typing import Any
 from zipfile import BadZipFile
 
-from bertflow.data.lines import decoded, leave_out, read_lines, read_raw_lines, state_of, usable_lines
-from bertflow.errors import DataError, RowError, needs, reason_of
+from bertflow.data.lines import State, decoded, leave_out, read_lines, read_raw_lines, state_of, usable, usable_lines
+from bertflow.errors import DataError, RowError, needs, reason_of, shown
 from bertflow.files import require_files
 
 logger = logging.getLogger("bertflow")
 Cells = Iterator[tuple[int, list[str]]]
 """The number of a row, for messages, and its cells."""
+Objects = Iterator[tuple[int, dict[str, Any]]]
+"""The number of an object's line or row, for messages, and the object."""
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 SAMPLE = 20
 """Rows that tell what stands between the cells of a csv."""
@@ -44,7 +50,7 @@ def split_tsv(path: Path) -> Cells:
 
 
 @lru_cache
-def _quotes_cells(state: tuple[str, int, int]) -> bool:
+def _quotes_cells(state: State) -> bool:
     """Whether a tsv quotes its cells: all quotation marks are in place, and one is doubled or a cell has two lines."""
     is_open = proven = False
     with suppress(DataError):  # a line that is not text says nothing of the others
@@ -92,7 +98,7 @@ def split_csv(path: Path, between: str = "") -> Cells:
 
 
 @lru_cache
-def _separator(state: tuple[str, int, int]) -> str:
+def _separator(state: State) -> str:
     """What parts the first rows of a csv into as many cells each, and into the most."""
 
     def fit(sign: str) -> tuple[float, int]:
@@ -131,3 +137,37 @@ def split_xlsx(path: Path) -> Cells:
         raise DataError(
             f"{path} cannot be read as an Excel file: {reason_of(error)}. Save it again as .xlsx."
         ) from None
+
+
+def _parsed(text: str) -> Any:
+    found = json.loads(text)
+    if "\\ud" in text.lower():  # half of a surrogate pair is legal JSON, but no text
+        json.dumps(found, ensure_ascii=False).encode()
+    return found
+
+
+def objects_in_list(path: Path) -> Objects:
+    """The objects of a file that is one list of them."""
+    try:
+        rows = _parsed("\n".join(line for _, line in read_lines(path)))
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is not JSON: {reason_of(error)}. Objects that stand in lines end in .jsonl.") from None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise DataError(f"{path} should be a list of objects, got {shown(rows)}. Write one, or a line each as .jsonl.")
+    return enumerate(rows, start=1)
+
+
+def objects_in_lines(path: Path) -> Objects:
+    """The objects of a file that has one in each line."""
+
+    def parse(numbered: tuple[int, str]) -> tuple[int, dict[str, Any]]:
+        number, line = numbered
+        try:
+            row = _parsed(line)
+        except (ValueError, RecursionError) as error:
+            raise RowError(str(path), number, f"this is not JSON: {reason_of(error)}. Repair the line.") from None
+        if not isinstance(row, dict):
+            raise RowError(str(path), number, f"an object is wanted, got {line[:40]!r}. Repair the line.")
+        return number, row
+
+    return usable(parse, (line for line in usable_lines(path) if line[1].strip()))

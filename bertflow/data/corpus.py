@@ -26,6 +26,7 @@ from bertflow.data.lines import is_blank, read_lines, usable_lines
 from bertflow.data.tables import FORMATS, TableRow, is_hub, is_plain_text, open_table, table_suffix
 from bertflow.errors import DataError, RowError, UsageError, shown
 from bertflow.files import require_files
+from bertflow.registry import several
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +99,7 @@ def load_sentences(paths: str | Path | Sequence[str | Path], columns: Sequence[s
         DataError: If a file is missing, damaged or not UTF-8, if no column holds text, or if nothing is left.
     """
     named = [columns] if isinstance(columns, str) else columns
-    source = TextSource([paths] if isinstance(paths, str | Path) else paths, named)
+    source = TextSource(several(paths), named)
     found = [sentence for _, sentence in source.placed(streaming=False)]
     distinct = list(dict.fromkeys(found))
     if copies := len(found) - len(distinct):

@@ -9,6 +9,7 @@ from bertflow.data.docstrings import docstring_sentences
 from bertflow.data.sts import StsSource
 from bertflow.errors import UsageError, require_between
 from bertflow.files import require_place
+from bertflow.registry import several
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class TextOptions:
         if self.sentences and self.tasks:
             raise UsageError("Text comes from data.sentences or from data.tasks, but both were given. Leave one out.")
         require_between(2, max_sentences=self.max_sentences)
-        TextSource([self.sentences] if isinstance(self.sentences, str) else self.sentences or (), self.columns)
+        TextSource(several(self.sentences), self.columns)
         if self.tasks:
             StsSource(self.tasks, self.data_dir)
         require_place(self.store, folder=True)

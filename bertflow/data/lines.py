@@ -172,15 +172,19 @@ def read_raw_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
         raise DataError(f"{path} is damaged: it should be {wanted}, but: {reason_of(error)}. Fetch it again.") from None
 
 
-def state_of(path: str | Path) -> tuple[str, int, int]:
-    """What a file is now: name, size and time; for what is kept of it."""
+State = tuple[str, int, int, int]
+"""What a file is at one time: name, number, bytes and nanoseconds of its last change."""
+
+
+def state_of(path: str | Path) -> State:
+    """What a file is now; for what is kept of it."""
     require_files(path)
     facts = Path(path).stat()
-    return str(path), facts.st_size, facts.st_mtime_ns
+    return str(path), facts.st_ino, facts.st_size, facts.st_mtime_ns
 
 
 @lru_cache
-def _is_windows(state: tuple[str, int, int]) -> bool:
+def _is_windows(state: State) -> bool:
     """Whether no line of a file is UTF-8 beyond ASCII, and all of them are text in ``WINDOWS``: mostly ASCII."""
     beyond, signs, example = 0, 0, ""
     for _, raw in read_raw_lines(state[0]):
@@ -191,10 +195,8 @@ def _is_windows(state: tuple[str, int, int]) -> bool:
             raw.decode()
         except UnicodeDecodeError as error:
             if error.encoding == "utf-8":
-                beyond, signs = (
-                    beyond + len(raw) - len(raw.decode("ascii", "ignore")),
-                    signs + len(b"".join(raw.split())),
-                )
+                beyond += len(raw) - len(raw.decode("ascii", "ignore"))
+                signs += len(b"".join(raw.split()))
                 example = example or text.strip()
                 if b"\xff" not in raw:
                     continue

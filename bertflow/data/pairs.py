@@ -36,7 +36,7 @@ from bertflow.data.columns import (
 from bertflow.data.corpus import drawn_rows, require_corpus
 from bertflow.data.tables import TableRow, TextTable, table_name
 from bertflow.errors import DataError
-from bertflow.registry import lookup
+from bertflow.registry import lookup, several
 from bertflow.text_keys import hash_text, unique_pairs
 
 logger = logging.getLogger("bertflow")
@@ -116,9 +116,7 @@ class Pairs:
 
     def sample(self, n: int | None, seed: int) -> "Pairs":
         """A random sample of ``n`` pairs in their order; all of them if there are no more, or ``n`` is None."""
-        if n is None or n >= len(self):
-            return self
-        return self.taken(drawn_rows(len(self), n, seed))
+        return self if n is None or n >= len(self) else self.taken(drawn_rows(len(self), n, seed))
 
     def of_class(self, name: str) -> "Pairs":
         """The pairs of one class as pairs that belong together: premises and what they entail.
@@ -151,19 +149,15 @@ def unique_sentences(sets: Iterable[Pairs]) -> list[str]:
 
 def joined(parts: Sequence[Pairs]) -> Pairs:
     """Pairs of one kind as one set, called as the first."""
-    if len(parts) == 1:
-        return parts[0]
-    return replace(
-        parts[0],
-        first=tuple(text for part in parts for text in part.first),
-        second=tuple(text for part in parts for text in part.second),
-        target=None if parts[0].target is None else np.concatenate([part.target for part in parts]),
-        subsets=tuple(subset for part in parts for subset in part.subsets),
-        source=", ".join(dict.fromkeys(part.source for part in parts)),
-        tasks=tuple(dict.fromkeys(task for part in parts for task in part.tasks)),
-        negatives=tuple(text for part in parts for text in part.negatives),
-        dropped=sum(part.dropped for part in parts),
-    )
+    first, *others = parts
+    if not others:
+        return first
+    names = ("first", "second", "subsets", "negatives", "tasks")
+    texts: dict[str, Any] = {name: tuple(text for part in parts for text in getattr(part, name)) for name in names}
+    target = None if first.target is None else np.concatenate([part.target for part in parts])
+    source, dropped = ", ".join(dict.fromkeys(part.source for part in parts)), sum(part.dropped for part in parts)
+    texts["tasks"] = tuple(dict.fromkeys(texts["tasks"]))
+    return replace(first, **texts, target=target, source=source, dropped=dropped)
 
 
 def load_pairs(
@@ -190,13 +184,13 @@ def load_pairs(
     """
     if isinstance(paths, Pairs):
         return replace(paths, kind=kind) if isinstance(kind, str) else paths
-    given = [paths] if isinstance(paths, str | Path) else paths
-    kinds = [kind] if isinstance(kind, str) else list(kind or PAIR_KINDS)
+    given = [Path(path).expanduser() for path in several(paths)]
+    kinds = several(kind or PAIR_KINDS)
     names = split_columns(columns, "two columns of text, as a,b or 1,2", 2)
-    pairs = joined([_read_file(Path(path).expanduser(), kinds, names, classes) for path in given])
+    pairs = joined([_read_file(path, kinds, names, classes) for path in given])
     if pairs.dropped:
         logger.info("%d pairs without a gold label (%s) are left out; %d are kept.", pairs.dropped, NO_GOLD, len(pairs))
-    pairs = checked(pairs, _spelled(paths))
+    pairs = checked(pairs, ", ".join(map(str, given)))
     return _collapsed(pairs) if pairs.kind == "classes" else pairs
 
 
@@ -206,11 +200,11 @@ def load_related(paths: str | Path | Sequence[str | Path]) -> Pairs:
     Raises:
         DataError: As ``load_pairs``, and if there are fewer than two pairs, or some files have negatives and some not.
     """
-    pairs = load_pairs(paths, ["triplets", "texts"])
+    pairs, place = load_pairs(paths, ["triplets", "texts"]), ", ".join(map(str, several(paths)))
     if len(pairs.negatives) not in (0, len(pairs)):
-        raise DataError(f"{_spelled(paths)}: some files have a column of negatives, some not. Train on one kind alone.")
+        raise DataError(f"{place}: some files have a column of negatives, some not. Train on one kind alone.")
     if len(pairs) < 2:
-        raise DataError(f"{_spelled(paths)} holds {len(pairs)} pairs, but contrast needs at least 2. Give more pairs.")
+        raise DataError(f"{place} holds {len(pairs)} pairs, but contrast needs at least 2. Give more pairs.")
     return _collapsed(pairs)
 
 
@@ -261,10 +255,6 @@ def pairs_of_table(
         source=Path(table.name).name,
         dropped=len(found) - len(rows),
     )
-
-
-def _spelled(paths: str | Path | Sequence[str | Path]) -> str:
-    return ", ".join(str(Path(path).expanduser()) for path in ([paths] if isinstance(paths, str | Path) else paths))
 
 
 def _read_file(path: Path, kinds: Sequence[str], columns: Sequence[str] | None, classes: Sequence[str]) -> Pairs:

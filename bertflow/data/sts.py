@@ -32,6 +32,7 @@ from bertflow.data.tables import (
 )
 from bertflow.errors import DataError, UnknownNameError, UsageError
 from bertflow.files import require_files
+from bertflow.registry import several
 from bertflow.text_keys import text_key
 
 TOP = 5.0
@@ -70,8 +71,7 @@ class StsSource:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The tasks with suites spelled out, each once, in the order given."""
-        tasks = [self.tasks] if isinstance(self.tasks, str) else self.tasks
-        names = [name.strip() for item in tasks for name in item.split(",")]
+        names = [name.strip() for item in several(self.tasks) for name in item.split(",")]
         return tuple(dict.fromkeys(task for name in names if name for task in SUITES.get(name, (name,))))
 
     def __iter__(self) -> Iterator[Pairs]:
@@ -135,12 +135,9 @@ def load_graded(
         DataError: If a file is missing or damaged, a score is outside 0 to ``top``, or all scores are equal.
         UnknownNameError: If there is no such task.
     """
-    given = [paths] if isinstance(paths, str | Path) else paths
+    named = StsSource(tasks, data_dir).names if tasks else ()
     parts = []
-    for name in [
-        *(StsSource(tasks, data_dir).names if tasks else ()),
-        *(str(Path(path).expanduser()) for path in given),
-    ]:
+    for name in (*named, *(str(Path(path).expanduser()) for path in several(paths))):
         pairs = load_sts(name, data_dir)
         highest = TASKS[name].scale[1] if name in TASKS else top
         if pairs.target.min() < 0 or pairs.target.max() > highest:

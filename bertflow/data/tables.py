@@ -1,11 +1,9 @@
 """Files of text in columns.
 
-Every table becomes a ``TextTable``: its column names, and a way to read
-some of them row by row, so that a large file is never held in memory. What cannot be read is refused with file and
-line.
+Every table becomes a ``TextTable``: its column names, and a way to read some of them row by row, so that a large file
+is never held in memory. What cannot be read is refused with file and line.
 
-    .tsv .csv .xlsx    rows of cells (``bertflow.data.cells``)
-    .jsonl .json       one object a line; or a list of objects
+    .tsv .csv .xlsx .jsonl .json    see ``bertflow.data.cells``
     .parquet           through ``pyarrow``
     the hub   owner/name[@revision][#config][:split], through ``datasets``, which fetches a split once and keeps it in
               its cache; a folder in the hub's own format (<root>/owner/name/ with a test.jsonl.gz, say) can stand in
@@ -14,14 +12,13 @@ Text may be compressed (``.gz``).
 """
 
 import itertools
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertflow.data.cells import split_csv, split_tsv, split_xlsx
-from bertflow.data.lines import Given, Made, is_blank, none_skipped, read_lines, usable, usable_lines
+from bertflow.data.cells import Objects, objects_in_lines, objects_in_list, split_csv, split_tsv, split_xlsx
+from bertflow.data.lines import Given, Made, is_blank, none_skipped, usable
 from bertflow.errors import DataError, RowError, reason_of, shown
 
 HUB = "hub:"
@@ -188,7 +185,7 @@ def _delimited(path: Path, header: bool, split: Callable[[Path], Iterator[tuple[
     return TextTable(str(path), tuple(names), read)
 
 
-def _keyed(path: Path, objects: Callable[[Path], Iterator[tuple[int, dict[str, Any]]]], unit: str) -> TextTable:
+def _keyed(path: Path, objects: Callable[[Path], Objects], unit: str) -> TextTable:
     top, first = _first(path, objects(path))
 
     def read(columns: Sequence[str]) -> Rows:
@@ -204,34 +201,6 @@ def _keyed(path: Path, objects: Callable[[Path], Iterator[tuple[int, dict[str, A
         return usable(pick, objects(path))
 
     return TextTable(str(path), tuple(first), read, unit)
-
-
-def _listed(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a file that is one list of them."""
-    try:
-        rows = json.loads("\n".join(line for _, line in read_lines(path)))
-        json.dumps(rows, ensure_ascii=False).encode()  # half of a surrogate pair is legal JSON, but no text
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} is not JSON: {reason_of(error)}. Objects that stand in lines end in .jsonl.") from None
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise DataError(f"{path} should be a list of objects, got {shown(rows)}. Write one, or a line each as .jsonl.")
-    return enumerate(rows, start=1)
-
-
-def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    def parse(numbered: tuple[int, str]) -> tuple[int, dict[str, Any]]:
-        number, line = numbered
-        try:
-            row = json.loads(line)
-            if "\\ud" in line.lower():  # half of a surrogate pair is legal JSON, but no text
-                json.dumps(row, ensure_ascii=False).encode()
-        except (ValueError, RecursionError) as error:
-            raise RowError(str(path), number, f"this is not JSON: {reason_of(error)}. Repair the line.") from None
-        if not isinstance(row, dict):
-            raise RowError(str(path), number, f"an object is wanted, got {line[:40]!r}. Repair the line.")
-        return number, row
-
-    return usable(parse, (line for line in usable_lines(path) if line[1].strip()))
 
 
 def _parquet(path: Path, _header: bool) -> TextTable:
@@ -256,8 +225,8 @@ FORMATS: Mapping[str, Callable[[Path, bool], TextTable]] = {
     ".tsv": lambda path, header: _delimited(path, header, split_tsv),
     ".csv": lambda path, header: _delimited(path, header, split_csv),
     ".xlsx": lambda path, header: _delimited(path, header, split_xlsx),
-    ".jsonl": lambda path, _: _keyed(path, _objects, "line"),
-    ".json": lambda path, _: _keyed(path, _listed, "row"),
+    ".jsonl": lambda path, _: _keyed(path, objects_in_lines, "line"),
+    ".json": lambda path, _: _keyed(path, objects_in_list, "row"),
     ".parquet": _parquet,
 }
 """A row is a file ending and how such a file is opened; the flag says whether the first line names the columns."""

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bertflow.data.arrays import changed, open_array
-from bertflow.data.lines import SkippedRows, skipping
+from bertflow.data.lines import SkippedRows, State, skipping, state_of
 from bertflow.data.tables import column_names
 from bertflow.errors import BertflowError, DataError, RowError, UsageError, reason_of
 from bertflow.files import require_files
@@ -50,7 +50,7 @@ class Vectors:
         read: Gives the rows of the file in blocks of at most so many, from a first to before a last one; and of those
             that are no vectors, by their place in the block, what is wrong.
         skipped: Rows of the file that are left out (``bertflow.skip_bad``), rising.
-        opened: What the file was when it was opened (``_state``); None for rows that are in no file.
+        opened: What the file was when it was opened; None for rows that are in no file.
     """
 
     path: Path
@@ -60,7 +60,7 @@ class Vectors:
     column: str | None
     read: Callable[[int, int, int], Iterator[tuple[NDArray[np.floating], dict[int, str]]]]
     skipped: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    opened: tuple[int, ...] | None = None
+    opened: State | None = None
 
     def __len__(self) -> int:
         return self.n
@@ -108,7 +108,7 @@ class Vectors:
         Raises:
             DataError: If its size or time is another now.
         """
-        if self.opened is not None and _state(self.path) != self.opened:
+        if self.opened is not None and state_of(self.path) != self.opened:
             raise changed(self.path)
 
     def _judged(self, size: int, start: int, stop: int) -> Iterator[tuple[int, NDArray[np.floating], dict[int, str]]]:
@@ -140,19 +140,13 @@ def open_vectors(path: str | Path, column: str | None = None) -> Vectors:
     opened = FORMATS.get(path.suffix.lower())
     if opened is None:
         raise DataError(f"{path} should be vectors, by its ending one of {', '.join(FORMATS)}. Convert it to one.")
-    require_files(path)
-    state = _state(path)
+    state = state_of(path)
     vectors = replace(opened(path, column), opened=state)
     if not (vectors.n and vectors.dim):
         raise DataError(f"{path} holds no vectors: its shape is ({vectors.n}, {vectors.dim}). Give a filled file.")
     if (skipped := skipping()) is None:
         return vectors
     return vectors.without(vectors.bad_rows(), skipped)
-
-
-def _state(path: Path) -> tuple[int, ...]:
-    facts = path.stat()
-    return facts.st_ino, facts.st_size, facts.st_mtime_ns
 
 
 def _npy(path: Path, column: str | None) -> Vectors:
@@ -239,11 +233,11 @@ def matrix_of_lists(rows: pa.Array, dim: int, dtype: np.dtype[Any]) -> tuple[NDA
         bad |= {int(at): f"a number is missing in the vector. {LEAVE}" for at in right[missing]}
         values = values.fill_null(pa.scalar(0.0, values.type))
     matrix: NDArray[np.floating] = values.to_numpy(zero_copy_only=False).reshape(-1, dim)
-    if len(right) < len(rows):
-        block = np.zeros((len(rows), dim), dtype)
-        block[right] = matrix
-        return block, bad
-    return matrix, bad
+    if len(right) == len(rows):
+        return matrix, bad
+    block = np.zeros((len(rows), dim), dtype)
+    block[right] = matrix
+    return block, bad
 
 
 @contextmanager

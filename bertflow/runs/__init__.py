@@ -21,6 +21,7 @@ from bertflow.encoder.abstract import check_sentences
 from bertflow.errors import DataError, UsageError, require_between
 from bertflow.files import require_files
 from bertflow.records import read_record
+from bertflow.registry import several
 from bertflow.results import AbstractResult
 from bertflow.text_keys import hash_texts
 from bertflow.training.recipe import DEFAULT, Recipe, preset_for, resolve
@@ -154,7 +155,7 @@ def read_pairs(
         if getattr(options, name) and wanted not in targets:
             raise UsageError(f"The option data.{name} means nothing to {objective}. Leave it out.")
     require_between(1, max_pairs=options.max_pairs, top_score=options.top_score)
-    files = [options.pairs] if isinstance(options.pairs, str) else options.pairs or []
+    files = several(options.pairs)
     require_files(*files)
     for tasks in filter(None, (options.tasks, options.leave_out)):
         StsSource(tasks, options.data_dir)

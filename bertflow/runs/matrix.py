@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.data.arrays import map_array
+from bertflow.data.arrays import map_array, write_head
 from bertflow.data.vectors import Vectors, write_parquet
 from bertflow.errors import DataError
 from bertflow.files import atomic_file, require_room, scratch_folder
@@ -46,8 +46,7 @@ def write_matrix(
         require_room(output, source.n * dim * dtype.itemsize)
         made = folder / "rows.npy" if output.suffix == ".parquet" else aside
         with made.open("wb") as file:
-            head = {"descr": dtype.str, "fortran_order": False, "shape": (source.n, dim)}
-            np.lib.format.write_array_header_1_0(file, head)
+            write_head(file, dtype, source.n, dim)
             for z in counted(blocks, advance):
                 file.write(np.ascontiguousarray(z, dtype).data)
         if made != aside:

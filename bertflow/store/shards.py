@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.data.arrays import map_array
+from bertflow.data.arrays import map_array, write_head
 from bertflow.data.lines import refuse
 from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_file
@@ -61,13 +61,7 @@ class Shards:
         dtype, center, written = DTYPES[self.storage], np.zeros(self.dim, dtype=np.float32), 0
         left_out: dict[int, str] = {}
         with atomic_file(path) as aside, aside.open("w+b") as file:
-
-            def write_head(rows: int) -> None:
-                """It is as long for any number of rows."""
-                head = {"descr": dtype.str, "fortran_order": False, "shape": (rows, self.dim)}
-                np.lib.format.write_array_header_1_0(file, head)
-
-            write_head(stop - start)
+            write_head(file, dtype, stop - start, self.dim)
             for x, bad in blocks(start, stop):
                 found = {start + written + len(left_out) + row: reason for row, reason in bad.items()}
                 refuse(found)
@@ -88,7 +82,7 @@ class Shards:
                     "Delete the folder, and build the store again."
                 )
             file.seek(0)
-            write_head(written)
+            write_head(file, dtype, written, self.dim)
         self.job.set_mark(number, rows=given, left_out=[*left_out.items()], center=center.tolist())
 
     @functools.cached_property

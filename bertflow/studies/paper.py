@@ -23,7 +23,7 @@ from bertflow.evaluation.seeds import SeveralSeeds, spread
 from bertflow.evaluation.significance import Figure
 from bertflow.files import require_files, require_place
 from bertflow.opening import load
-from bertflow.registry import lookup
+from bertflow.registry import lookup, several
 from bertflow.results import AbstractResult
 from bertflow.studies.literature import published, require_subsets
 from bertflow.studies.paper_lines import (
@@ -178,7 +178,7 @@ def make_tables(
     require_between(2, max_sentences=max_sentences)
     require_between(0, MOST_RESAMPLES, resamples=resamples)
     require_place(output, folder=True)
-    plain, tuned, text = (_listed(given) for given in (models, nli_models, nli))
+    plain, tuned, text = (tuple(several(given)) for given in (models, nli_models, nli))
     require_files(*text)
     given = StsSource(tasks, data_dir)
     wanted = [lookup("task of the tables", {one: one for one in PAPER_TASKS}, one) for one in given.names]
@@ -204,10 +204,6 @@ def make_tables(
     tables = PaperTables(tuple(_rows(lines, maker, sets, resamples)), seeds, max_sentences, resamples, notes)
     tell(f"written   {tables.save(output) / 'paper_tables.md'}")
     return tables
-
-
-def _listed(given: list[str] | str | None) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given or ())
 
 
 def _rows(
