@@ -57,12 +57,12 @@ CROPPED = ("search", "all")
 it found 3 to 4 more of 100 right texts than the same map without them (benchmarks/harm.md). On a steep spectrum crops
 added nothing."""
 SAFE: Mapping[str, str] = {
-    "search": "sif+ridge(16)+crops",
+    "search": "sif+center+crops",
     "topic": "soft-sif+abtt(1),abtt(1)",
     "all": "faint-sif",
 }
 """Candidates of each purpose where something speaks against the likely map, the first that can be: none divides by a
-small deviation. On narrow text it cost that purpose at most 2 points (benchmarks/harm.md). For similarity no candidate
+deviation. On narrow text it cost that purpose at most 2 points (benchmarks/harm.md). For similarity no candidate
 did as well."""
 COSTS: Mapping[str, str] = {
     "similarity": "up to 12 points of neighbors of one kind (P@10), on one-line summaries",

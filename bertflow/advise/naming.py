@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from bertflow.calibration.spelling import parse_system
+from bertflow.calibration.spelling import CROPS, parse_system
 from bertflow.encoder.pooling import parse_pooling
 
 FLOW = "use the flow"
@@ -19,8 +19,9 @@ WORDS: Mapping[str, str] = {
     "ridge": "weak directions are strengthened, gently",
     "two-band": "every direction gets the same variance, the weakest ones together less",
     "flow": "a trained, invertible map gives an even cloud",
+    CROPS: "queries have a mean of their own",
 }
-"""Token reduction or row of ``CALIBRATORS`` -> what it does, in plain words."""
+"""Token reduction, row of ``CALIBRATORS``, or crops -> what it does, in plain words."""
 
 
 def advice_for(candidate: str) -> str:
@@ -33,4 +34,4 @@ def in_words(candidate: str) -> str:
     """What a candidate does, in plain words."""
     row = parse_system(candidate)
     tokens = parse_pooling(row.pooling).tokens if row.pooling else ""
-    return "; ".join(WORDS[name] for name in (tokens, row.calibrator or "") if name in WORDS)
+    return "; ".join(WORDS[name] for name in (tokens, row.calibrator or "", CROPS * row.crops) if name in WORDS)

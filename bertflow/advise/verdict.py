@@ -8,7 +8,7 @@
     no proof      a recipe for raw encoders, where the geometry is theirs and no pairs speak against it; it is likely
     a veto        without labels, either stands beside the encoder and not in its place where something speaks against
                   it: a narrow text, queries of another kind, other neighbors. Labels are the use itself: no veto. In
-                  its place is what divides by no small deviation, where the purpose has such a thing, or else the
+                  its place is what divides by no deviation, where the purpose has such a thing, or else the
                   encoder as it is
     no change     rescale the scores where random pairs have a cosine above ``CENTERED``, else leave it; without pairs,
                   you need labels
@@ -52,7 +52,7 @@ WITH_FLOW = (
     'point of similarity: --candidates "{}".'
 )
 INSTEAD = (
-    "So {} takes its place, which divides by no small deviation: on narrow text it cost {} at most 2 points "
+    "So {} takes its place, which divides by no deviation of the text: on narrow text it cost {} at most 2 points "
     "(benchmarks/harm.md)."
 )
 COST = "What that may cost other uses: {} (benchmarks/harm.md)."

@@ -33,7 +33,7 @@ class Vetoes(Mapping[str, tuple[str, ...]]):
         fitted: Texts that the candidates were fitted on.
         reference: Other texts of the same kind.
         queries: The user's queries; may be empty.
-        safe: The candidate that divides by no small deviation: neither narrow text nor strange queries veto it.
+        safe: The candidate that divides by no deviation: neither narrow text nor strange queries veto it.
         seed: Random seed for the rows that are looked at.
     """
 

@@ -286,14 +286,14 @@ def test_a_pooling_of_one_token_is_kept_unless_a_purpose_is_named():
     ("purpose", "one_token", "names"),
     [
         ("similarity", False, []),
-        ("search", True, ["sif+ridge(16)+crops"]),
+        ("search", True, ["sif+center+crops"]),
         ("topic", False, ["soft-sif+abtt(1)", "abtt(1)"]),
         ("topic", True, ["abtt(1)"]),
         ("all", False, ["faint-sif"]),
         ("all", True, []),
     ],
 )
-def test_what_takes_the_place_of_a_vetoed_recipe_divides_by_no_small_deviation(purpose, one_token, names):
+def test_what_takes_the_place_of_a_vetoed_recipe_divides_by_no_deviation(purpose, one_token, names):
     assert [row.spelling for row in fallbacks(purpose, one_token)] == names
 
 
