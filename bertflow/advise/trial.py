@@ -28,7 +28,7 @@ from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.cutting import Cut, measure_cut
 from bertflow.encoder.pooling import parse_pooling
 from bertflow.scoring.domain import DomainCheck
-from bertflow.training import Purpose, Use
+from bertflow.training import Purpose
 
 SPANS_FEWER = "the sentences span fewer directions"
 
@@ -126,7 +126,8 @@ class Findings:
         encoding = (time.perf_counter() - begin) / len(case.sentences) * 1000
         request.say(f"geometry  {raw}")
         shape = Shape.of(case.source, fitted)
-        systems = trying.fit_candidates(case.source, plan.tried, fitted, seed, _flow_purpose(request.purpose))
+        preset: Purpose = "similarity" if request.purpose == "topic" else request.purpose
+        systems = trying.fit_candidates(case.source, plan.tried, fitted, seed, preset)
         judged = tuple(one.judge(systems, request.resamples, seed) for one in case.evidence)
         likely = [name for name in plan.likely.get(shape.steep, []) if name in systems and looks_raw(raw, shape)]
         proven = any(one.limited(plan.usable).proves for one in judged[:1])
@@ -140,11 +141,6 @@ class Findings:
         """The verdict, where only some candidates may be advised."""
         given = self.raw, self.judged, case.missing, request.purpose, self.shape, self.likely, self.stand_in
         return decide(*given, among, self.vetoes, self.safe)
-
-
-def _flow_purpose(use: Use) -> Purpose:
-    """Whose preset the flow has that is spelled flow(auto)."""
-    return "similarity" if use == "topic" else use
 
 
 def _ask_docstrings(request: Request, case: Case, systems: Mapping[str, SentenceEncoder]) -> Judgement | None:
