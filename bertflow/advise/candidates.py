@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from bertflow.advise.bare_vectors import VectorEncoder
 from bertflow.advise.evidence import Evidence
 from bertflow.advise.reading import SplitText
 from bertflow.calibrated import CalibratedEncoder
@@ -77,6 +78,8 @@ def select_candidates(
         directions = 0 if shrunk or row.calibrator is None else row.number or dim
         if row.pooling is not None and not counts:
             left_out[row.spelling] = "its pooling needs the tokens"
+        elif row.crops and isinstance(source.own, VectorEncoder):
+            left_out[row.spelling] = "its crops need an encoder"
         elif row.number is not None and row.number >= dim:
             left_out[row.spelling] = f"the embeddings have {dim} dimensions"
         elif n < ROWS_A_DIRECTION * (dim if row.calibrator == "flow" else directions):

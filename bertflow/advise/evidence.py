@@ -257,12 +257,11 @@ class Judgement:
         """All systems on the judging half, x 100."""
         evidence, task = self.evidence, self.evidence.judging.task
         columns = [Column(title, Place(task, "all", metric)) for metric, title in evidence.kind.shown.items()]
-        who = f"Chosen on {len(evidence.choosing):,} pairs ({self.chosen}), tested on {len(evidence.judging):,} others."
+        n, chosen = len(evidence.judging), self.chosen
+        who = f"Chosen on {len(evidence.choosing):,} pairs ({chosen}), tested on {n:,} others"
         if evidence.asked:
-            who = (
-                f"{len(evidence.judging):,} of {evidence.asked:,} are filled in; chosen on all of them ({self.chosen})."
-            )
-        how = f"{who} x 100, and cosines as they are."
+            who = f"{n:,} of {evidence.asked:,} are filled in; chosen on all of them ({chosen})"
+        how = f"{who}. x 100, and cosines as they are."
         return Section(evidence.kind.title.capitalize(), self.judging.table(columns), (how, *self.judging.captions()))
 
     def as_dict(self) -> dict[str, Any]:

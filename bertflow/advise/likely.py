@@ -73,14 +73,7 @@ ONE_TOKEN = ("cls", "pooler", "last-token", *TEMPLATED)
 """Token reductions that read one token."""
 FIRST_LAST = "(1,-1)"
 """The first and the last block, as BERT-flow reads: only of a steep spectrum, and where the layers may be chosen."""
-SHORT = (
-    "sif+whitening(128)",
-    "whitening(128)",
-    "sif+whitening(64)",
-    "whitening(64)",
-    "sif+abtt(3)",
-    "abtt(3)",
-)
+SHORT = [f"{tokens}{form}" for form in ("whitening(128)", "whitening(64)", "abtt(3)") for tokens in ("sif+", "")]
 """What comes next for similarity, where there are too few sentences, or the tokens are not at hand."""
 FEW = 1000
 """Fewest sentences whose counts of tokens are trusted for all uses, with soft-sif; below it is faint-sif. Of 250 to 800
@@ -249,9 +242,7 @@ def reads_one_token(source: SharedPass) -> bool:
     return source.recipe is not None and parse_pooling(source.own_pooling).tokens in ONE_TOKEN
 
 
-def recipes(
-    purpose: str, dim: int, free: bool, one_token: bool = False, n: int = FEW, bare: bool = False
-) -> dict[bool, list[SystemSpec]]:
+def recipes(purpose: str, dim: int, free: bool, one_token: bool = False, n: int = FEW) -> dict[bool, list[SystemSpec]]:
     """By whether few directions hold the variance, what is likely best: the first that can be fitted, in this order.
 
     Args:
@@ -260,17 +251,16 @@ def recipes(
         free: Whether the layers may be chosen.
         one_token: Whether the encoder's own pooling reads one token.
         n: Number of sentences.
-        bare: Whether there are only vectors, so that no crop can be embedded.
     """
     found, kept, trusted = {}, one_token and purpose == "all", "soft-sif" if n >= FEW else "faint-sif"
     for steep in (True, False):
-        crops = "+crops" if purpose in CROPPED and not (steep or kept or bare) else ""
-        form, gentle = linear_form(purpose, dim, steep or kept) + crops, GENTLE.get(purpose, "") + crops
+        form, gentle = linear_form(purpose, dim, steep or kept), GENTLE.get(purpose)
         tokens = "" if kept else (STEEP_TOKENS if steep else TOKENS).get(purpose, trusted)
         layers = [FIRST_LAST, ""] if steep and free else [""]
         pooled = [f"{tokens}{places}+{form}" for places in layers if tokens]
         few = ([f"{tokens}+{gentle}"] if tokens else []) + [gentle] if gentle else SHORT
-        found[steep] = [parse_system(row) for row in (*pooled, form, *few)]
+        cropped = ["+crops"] if purpose in CROPPED and not (steep or kept) else []
+        found[steep] = [parse_system(row + end) for end in (*cropped, "") for row in (*pooled, form, *few)]
     return found
 
 

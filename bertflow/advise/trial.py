@@ -64,8 +64,8 @@ class FitPlan:
         if request.candidates is None:
             named = isinstance(request.encoder, str | Path)
             free = named and layers_are_open(source, request.options.get("pooling"))
-            one, bare = reads_one_token(source), request.vectors is not None
-            ladders, spare = recipes(request.purpose, dim, free, one, n, bare), fallbacks(request.purpose, one)
+            one = reads_one_token(source)
+            ladders, spare = recipes(request.purpose, dim, free, one, n), fallbacks(request.purpose, one)
             searching = recipes("search", dim, free) if request.purpose == "all" and case.evidence else {}
         likely = trying.add_likely(tried, source, dim, n, ladders, request.keeps)
         search = trying.add_likely(tried, source, dim, n, searching, request.keeps)
@@ -139,8 +139,8 @@ class Findings:
 
     def decide(self, request: Request, case: Case, among: AbstractSet[str]) -> Decision:
         """The verdict, where only some candidates may be advised."""
-        given = self.raw, self.judged, case.missing, request.purpose, self.shape, self.likely, self.stand_in
-        return decide(*given, among, self.vetoes, self.safe)
+        how = request.purpose, self.shape, self.likely, self.stand_in, among, self.vetoes, self.safe
+        return decide(self.raw, self.judged, case.missing, *how)
 
 
 def _ask_docstrings(request: Request, case: Case, systems: Mapping[str, SentenceEncoder]) -> Judgement | None:

@@ -90,6 +90,12 @@ def test_vectors_alone_get_the_likely_map_and_what_would_prove_it(kind, tmp_path
     assert (written.provenance is None) == (kind == "npy")
 
 
+def test_crops_of_vectors_alone_cannot_be_embedded(tmp_path):
+    np.save(tmp_path / "x.npy", cone(900))
+    advice = bertflow.fix(vectors=tmp_path / "x.npy", purpose="search", candidates="ridge(16)+crops,ridge(16)")
+    assert advice.not_tried == {"ridge(16)+crops": "its crops need an encoder"}
+
+
 def test_of_a_large_file_a_random_sample_is_read(tmp_path):
     x = cone(30_000, dim=4)
     np.save(tmp_path / "x.npy", x)
