@@ -26,7 +26,8 @@ from bertflow.data.pairs import Pairs
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.evaluating import evaluate_retrieval, score_sets
-from bertflow.export.onnx_encoder import GRAPH, INT8, OnnxEncoder, read_export, write_int8
+from bertflow.export.onnx_encoder import GRAPH, INT8, OnnxEncoder, read_export
+from bertflow.export.onnx_graph import write_int8
 from bertflow.files import write_json
 from bertflow.maps import fitted_map, unit
 from bertflow.records import write_export_record

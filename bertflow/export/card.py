@@ -217,14 +217,3 @@ def push_export(folder: Path, repository: str, private: bool = False) -> str:
             "check the name, the network and `hf auth login`, then push it again with `hf upload`."
         ) from error
     return str(commit.commit_url)
-
-
-def require_name(repository: str) -> None:
-    """Check that a repository is named ``owner/name``.
-
-    Raises:
-        UsageError: If it is not.
-    """
-    owner, slash, name = repository.partition("/")
-    if not (owner and slash and name) or "/" in name:
-        raise UsageError(f"--push takes OWNER/NAME, got {repository!r}.")

@@ -17,9 +17,13 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from bertflow.calibrated import RECORD
 from bertflow.encoder.abstract import Float32
+from bertflow.encoder.folders import RECORD_FILE
 from bertflow.errors import DataError, UsageError
 from bertflow.export.client import Answers, embed_remotely, listed_model
+from bertflow.export.onnx_encoder import GRAPH, OnnxEncoder
+from bertflow.export.st_folder import load_sentence_transformer
 from bertflow.opening import load
 from bertflow.records import read_record, write_record
 from bertflow.results import AbstractResult
@@ -159,23 +163,16 @@ def _refused(kept: Golden, answers: Answers) -> tuple[str, str]:
     if not answers.refusal:
         return "", ""
     tokens, limit = np.array(kept.tokens), kept.describe["max_length"]
-    refused = np.delete(tokens, answers.rows)
-    if refused.min() <= tokens[answers.rows].max():
+    least, n = np.delete(tokens, answers.rows).min(), len(tokens) - len(answers.rows)
+    if least <= tokens[answers.rows].max():
         raise answers.refusal
-    left_out = (
-        f"{len(refused)} sentences of {refused.min()} tokens or more, which the server refuses: {answers.refusal}"
-    )
-    wrong = f"The server differs: it refuses a sentence of {refused.min()} tokens, and the encoder reads {limit}."
-    return left_out, wrong if refused.min() <= limit else ""
+    left_out = f"{n} sentences of {least} tokens or more, which the server refuses: {answers.refusal}"
+    wrong = f"The server differs: it refuses a sentence of {least} tokens, and the encoder reads {limit}."
+    return left_out, wrong if least <= limit else ""
 
 
 def embed_locally(folder: Path, sentences: list[str]) -> Float32:
     """The embeddings of a folder, run by what it was written for; the first kind that fits."""
-    from bertflow.calibrated import RECORD
-    from bertflow.encoder.folders import RECORD_FILE
-    from bertflow.export.onnx_encoder import GRAPH, OnnxEncoder
-    from bertflow.export.st_folder import load_sentence_transformer
-
     ours, theirs = partial(load, device="cpu"), partial(load_sentence_transformer, device="cpu")
     kinds: dict[str, Any] = {str(GRAPH): OnnxEncoder, "modules.json": theirs, RECORD: ours, RECORD_FILE: ours}
     for name, opened in kinds.items():

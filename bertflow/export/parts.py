@@ -191,7 +191,12 @@ class Parts:
         if self.template:  # the class of a family would put its own special tokens in the place of the template
             file = folder / "tokenizer_config.json"
             config = {**read_record(file, dict[str, Any]), "tokenizer_class": "PreTrainedTokenizerFast"}
-            file.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            write_plain(file, config)
+
+
+def write_plain(path: Path, value: Any) -> None:
+    """Write JSON of another library's form, in the order of its keys; the whole folder is renamed in the end."""
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def special_ends(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:

@@ -7,6 +7,7 @@
 Every folder holds a model card, ``golden.json``, and ``bertflow_export.json``, which says what was exported.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -26,11 +27,12 @@ from bertflow.encoder.options import EncoderOptions
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import MissingExtraError, UsageError
 from bertflow.export.approximation import Int8Loss, add_int8, linearize, require_flow
-from bertflow.export.card import Exported, make_card, push_export, read_results, require_name
+from bertflow.export.card import Exported, make_card, push_export, read_results
 from bertflow.export.golden import Golden, distances, embed_locally
-from bertflow.export.onnx_encoder import require_onnx, write_onnx
+from bertflow.export.onnx_graph import require_onnx, write_onnx
 from bertflow.export.parts import Parts, make_golden
-from bertflow.export.st_folder import OURS, TYPES, write_sentence_transformer
+from bertflow.export.st_folder import OURS, TYPES
+from bertflow.export.st_modules import write_sentence_transformer
 from bertflow.files import atomic_folder, require_place
 from bertflow.maps import UnitMap, fitted_map
 from bertflow.opening import load
@@ -66,8 +68,8 @@ def export(
     """
     lookup("target", TARGETS, target)
     lookup("layout", TYPES, layout)
-    if push:
-        require_name(push)
+    if push and not re.fullmatch("[^/]+/[^/]+", push):
+        raise UsageError(f"--push takes OWNER/NAME, got {push!r}.")
     if target == "onnx":
         require_onnx()
     require_place(folder, folder=True, new=True, sign=EXPORT, what="an earlier export")
@@ -121,7 +123,6 @@ def write_export(
         card: For ``make_card``.
     """
     write = lookup("target", TARGETS, target)
-    require_place(folder, folder=True, new=True, sign=EXPORT, what="an earlier export")
     given, chunks = system, system.describe().get("chunks") if target != "safetensors" else None
     with atomic_folder(folder) as aside, TemporaryDirectory() as scratch, TemporaryDirectory() as whole:
         if chunks:  # other tools embed a chunk, and split nothing

@@ -17,7 +17,8 @@ from sentence_transformers import SentenceTransformer
 
 import bertflow
 from bertflow.affine import AffineMap
-from bertflow.export.onnx_encoder import GRAPH, OnnxEncoder, in_calibrator
+from bertflow.export.onnx_encoder import GRAPH, OnnxEncoder
+from bertflow.export.onnx_graph import in_calibrator
 from bertflow.export.st_folder import load_sentence_transformer
 from bertflow.export.targets import write_export
 from bertflow.flow.glow import FlowMap

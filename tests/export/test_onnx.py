@@ -11,8 +11,9 @@ import pytest
 
 from bertflow.data.pairs import Pairs
 from bertflow.errors import DataError, MissingExtraError, UsageError
-from bertflow.export import approximation, onnx_encoder
-from bertflow.export.onnx_encoder import GRAPH, INT8, OnnxEncoder, quiet_exporter
+from bertflow.export import approximation, onnx_graph
+from bertflow.export.onnx_encoder import GRAPH, INT8, OnnxEncoder
+from bertflow.export.onnx_graph import quiet_exporter
 from bertflow.export.targets import write_export
 
 TEXTS = ["the cat sleeps .", "", "a", "[UNK] zebra [SEP] the dog", "the big red house in the garden . " * 9]
@@ -123,7 +124,7 @@ def test_a_graph_that_differs_from_torch_is_not_written(exported, tiny_system, t
         onnx.save(onnx.load(exported[1] / GRAPH), path)
 
     monkeypatch.setattr("torch.onnx.export", another)
-    monkeypatch.setattr(onnx_encoder, "TOLERANCE", 0.0)
+    monkeypatch.setattr(onnx_graph, "TOLERANCE", 0.0)
     with pytest.raises(DataError, match=r"differs from torch by .* It was not written"):
         write_export(system, tmp_path / "out", "onnx")
     assert not list(tmp_path.iterdir())
