@@ -80,7 +80,6 @@ def test_a_fit_of_narrow_rows_warns_once_where_it_divides(tmp_path, caplog):
         assert caplog.text.count("The text is narrow") == warned, (name, calibrator)
 
 
-@pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
 def test_a_training_on_narrow_text_warns(tiny_bert, tmp_path, caplog):
     who, does, where = (
         ["man", "dog", "cat", "bird"],

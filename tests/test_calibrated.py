@@ -77,16 +77,6 @@ def test_another_width_is_refused(tiny, refusal):
     )
 
 
-def test_another_pooling_is_refused_with_both_named(refusal):
-    calibrator = Center().fit_sentences(CountingEncoder("mean"), SENTENCES)
-    assert refusal(lambda: CalibratedEncoder(CountingEncoder("cls"), calibrator)) == (
-        "The calibrator was fitted on embeddings by counting with pooling 'mean'; this is counting with pooling 'cls' "
-        "(another pooling makes other embeddings). Use the encoder that it was fitted on, fit again, or give "
-        "force=True."
-    )
-    assert CalibratedEncoder(CountingEncoder("cls"), calibrator, force=True).encode(SENTENCES).shape == (6, 2)
-
-
 def test_swapped_arguments_are_named(refusal):
     encoder = CountingEncoder()
     assert refusal(

@@ -111,24 +111,6 @@ def test_the_printed_ledger_is_the_one_that_is_kept(command):
     assert printed == (FOLDER / "claims.md").read_text(encoding="utf-8")
 
 
-def test_what_does_not_hold_is_said_in_the_line_of_the_claim(claims, ledger, rules, command, capsys):
-    assert command.main([]) == 0
-    lines = {line.split(" | ")[0].removeprefix("| "): line for line in capsys.readouterr().out.splitlines()}
-    for name, kept in ledger.items():
-        cells = lines[claims[name].says].split(" | ")[-len(rules.SUBJECTS) :]
-        fails = [kept["results"][part]["verdict"] == rules.FAILS for part in rules.SUBJECTS]
-        assert ["**fails**" in cell for cell in cells] == fails
-
-
-def test_what_an_encoder_lacks_is_printed_with_its_claims(claims, ledger, rules, command, capsys):
-    assert command.main([]) == 0
-    words = capsys.readouterr().out.split("## What cannot be tested here")[1].splitlines()
-    for name, part, _, result in results(rules, ledger):
-        if isinstance(result, rules.Untested):
-            (line,) = (line for line in words if line.startswith(f"* {rules.SUBJECTS[part]}: {result.reason}"))
-            assert f"*{claims[name].says}*" in line
-
-
 def test_printing_needs_neither_data_nor_a_model():
     # A fresh interpreter, in which importing torch would be noticed.
     code = (

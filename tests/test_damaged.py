@@ -37,7 +37,6 @@ from bertflow.opening import load
 from bertflow.records import EXPORT
 from bertflow.runs import read_run
 
-pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")  # few words, 16 dimensions
 FULL = ("the bird sleeps", "a big red house", "the dog eats in the garden .")
 NOUNS = ("man", "dog", "cat", "bird", "house", "garden")
 FORMS = product(("a", "the"), ("big", "small", "red"), NOUNS, ("runs", "sleeps", "sings"), NOUNS)

@@ -31,7 +31,6 @@ def place(tmp_path, monkeypatch):
 
 
 # Little text spans few directions.
-@pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
 @pytest.mark.usefixtures("minilm")
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in EXAMPLES])
 def test_an_example_runs(name, place):

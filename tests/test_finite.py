@@ -25,7 +25,6 @@ from bertflow.moments import Moments
 from bertflow.similarity import SIMILARITIES, unit_rows
 from bertflow.store.store import EmbeddingStore
 
-pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
 N, DIM, ROW = 120, 16, 57
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(N, DIM)) @ np.diag(np.linspace(1, 2, DIM)) + 1

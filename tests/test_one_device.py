@@ -146,16 +146,6 @@ def test_pairs_are_judged_on_the_gpu(objective):
     assert {one.device for one in judged.values()} == {GPU}
 
 
-def test_pairs_go_to_the_gpu_without_waiting(tiny_bert):
-    pairs = Pairs("graded", SENTENCES[3:] * 3, SENTENCES[:2] * 3, np.zeros(6, np.float32))
-    encoder = TransformerEncoder(tiny_bert, device="cpu")
-    fit = SiameseFit(encoder, pairs, FinetuneRecipe(objective="regression", batch_size=2, held_out=0.0))
-    batch = fit.data.batch(np.arange(4))
-    with without_waiting():
-        there = batch.to(GPU)
-    assert {one.device for one in (there.first.ids, there.second.mask, there.texts, there.targets)} == {GPU}
-
-
 @pytest.mark.parametrize("joint", [None, *JOINT])
 def test_a_step_of_fine_tuning_stays_on_the_gpu(tiny_bert, joint):
     encoder = TransformerEncoder(tiny_bert, device="cpu")

@@ -31,7 +31,6 @@ MAPS = {
 }
 PROBE = ["the dog sleeps in the garden .", "a big cat", "the man eats"]
 QUERIES = [f"{text} big" for text in PROBE]
-pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")  # one layer, few words
 
 
 def exits(system, folder):

@@ -23,19 +23,16 @@ from bertflow.calibration.saving import RECORD
 from bertflow.errors import DataError
 from bertflow.export.approximation import linearize
 from bertflow.export.golden import Golden, explain
-from bertflow.export.onnx_encoder import OnnxEncoder
 from bertflow.export.st_folder import load_sentence_transformer
 from bertflow.export.targets import write_export
 from bertflow.integrations.langchain import BertflowEmbeddings
 from bertflow.maps import UnitMap
 from bertflow.moments import Moments
-from bertflow.serve.model import ServedModel
 
 STEPS = {"max_steps": 3, "accelerator": "cpu"}
 CLOSED = [Center(), Standardize(), AllButTheTop(2), Whitening(), Whitening(3), Ridge(), TwoBand(), Blocks(blocks=2)]
 CALIBRATORS = [*CLOSED, FlowCalibrator(trainer=STEPS), FlowCalibrator(trainer=STEPS, purpose="search")]
 WORDS = ["the", "a", "man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "red", "in", "."]
-pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")  # one layer, few words
 
 
 def raw_rows(n=400, dim=6):
@@ -183,13 +180,6 @@ def test_an_encoder_with_it_embeds_as_the_database_is(systems, text, kind, tmp_p
     assert BertflowEmbeddings(system).embed_query(text[3]) == pytest.approx(documents[3], abs=1e-4)
 
 
-def test_a_server_with_it_embeds_as_the_database_is(systems, text, tmp_path):
-    system, documents = systems["whitening"]
-    system.save(tmp_path / "saved")
-    ((found, *_),) = ServedModel(str(tmp_path / "saved"), "cpu").embed("query", [text[:5]], lambda role, raw: None)
-    np.testing.assert_allclose(found, documents[:5], atol=1e-4)
-
-
 @pytest.mark.parametrize("layout", ["legacy", "modern"])
 def test_sentence_transformers_normalizes_before_its_dense(systems, text, layout, tmp_path):
     system, documents = systems["whitening"]
@@ -205,14 +195,6 @@ def test_sentence_transformers_runs_maps_that_are_not_affine(systems, text, kind
     system, documents = systems[kind]
     folder = write_export(system, tmp_path / "out", "sentence-transformers").folder
     np.testing.assert_allclose(load_sentence_transformer(folder, "cpu").encode(text), documents, atol=1e-4)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_graph_embeds_as_the_database_is(systems, text, kind, tmp_path):
-    system, documents = systems[kind]
-    folder = write_export(system, tmp_path / "out", "onnx").folder
-    np.testing.assert_allclose(OnnxEncoder(folder).encode(text), documents, atol=1e-4)
 
 
 def test_a_server_that_leaves_the_normalize_out_is_named(systems, encoder, tmp_path):

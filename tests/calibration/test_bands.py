@@ -14,6 +14,8 @@ from bertflow.errors import DataError, UsageError
 from bertflow.maps import BandMap, filled_map
 from bertflow.moments import Moments
 
+from ..test_unit_length import unit
+
 CONCAT = Provenance({"encoder": "e", "pooling": "concat(0,3)"}, None)
 
 
@@ -21,10 +23,6 @@ CONCAT = Provenance({"encoder": "e", "pooling": "concat(0,3)"}, None)
 def x():
     generator = np.random.default_rng(0)
     return generator.normal(size=(300, 16)) @ generator.normal(size=(16, 16)) + generator.normal(size=16)
-
-
-def unit(rows):
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
 def cosines(rows):
@@ -155,7 +153,6 @@ def test_an_encoder_of_another_pooling_is_refused_before_it_embeds(tiny_bert):
         Blocks().fit_sentences(encoder, ["a", "b"])
 
 
-@pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
 @pytest.mark.parametrize("spelling", ["blocks(whitening)", "blocks(two-band(0.5))", "blocks(ridge(1),16)"])
 def test_blocks_of_an_encoder_come_back_from_a_folder(tiny_bert, tmp_path, spelling):
     encoder = bertflow.TransformerEncoder(tiny_bert, pooling="concat(0,3)", device="cpu")

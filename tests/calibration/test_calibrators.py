@@ -47,7 +47,6 @@ def calibrator(request):
     return clone(request.param)
 
 
-@pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")  # the checks fit constant and tiny data
 @pytest.mark.filterwarnings("ignore:Only . of the k=3 directions")
 @parametrize_with_checks([Center(), Standardize(), AllButTheTop(), Whitening(), Ridge(), TwoBand(), Blocks(blocks=1)])
 def test_scikit_learn_accepts_it(estimator, check):

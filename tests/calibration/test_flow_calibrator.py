@@ -36,7 +36,6 @@ def calibrator(x):
     return FlowCalibrator(changes=QUICK).fit(x)
 
 
-@pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")  # the checks fit constant and tiny data
 @parametrize_with_checks([FlowCalibrator(changes={"epochs": 1})])
 def test_scikit_learn_accepts_it(estimator, check):
     check(estimator)

@@ -20,6 +20,8 @@ from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
 from bertflow.moments import Moments
 
+from ..test_unit_length import unit
+
 DIM = 256
 
 
@@ -43,10 +45,6 @@ class Marked(AbstractEncoder):
         drawn = np.array([np.random.default_rng(seed).normal(size=DIM) for seed in seeds])
         x = self.length * (self.mean + 10 * drawn @ self.directions) * self.sizes
         return np.float32(unit(x) if self.unit else x)
-
-
-def unit(x):
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +155,6 @@ def test_a_fit_near_one_is_not_asked_for_lengths(x):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
 @pytest.mark.parametrize("lines", ["Order {} was shipped to Oslo.", "{}-A{}", "Der Zug Nummer {} ist verspätet."])
 def test_narrow_text_of_the_same_encoder_is_never_refused(minilm, lines):
     encoder = TransformerEncoder(embedded_encoder(), "mean(1,2)", device="cpu")

@@ -11,7 +11,6 @@ from bertflow.scoring.scores import ScoreCalibrator
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("minilm")
-@pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")  # one LayerNorm'ed layer has one
 def test_the_demo_shows_every_system_and_saves_one_that_works(tmp_path, capsys):
     assert main(["demo", "--sentences", "600", "--pairs", "60", "--output", str(tmp_path)]) == 0
     printed = capsys.readouterr().out

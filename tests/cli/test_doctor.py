@@ -7,8 +7,6 @@ from bertflow.export.targets import write_export
 
 from ..export.conftest import embedding_server
 
-# One layer lies in a hyperplane, which is said and is not what is tested here.
-pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
 NOUNS, VERBS, ENDS = ("man", "dog", "cat", "bird"), ("runs", "eats"), ("a", "in", "big")
 TEXT = [f"the {noun} {verb} {end} ." for noun in NOUNS for verb in VERBS for end in ENDS]
 

@@ -1,9 +1,4 @@
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -12,7 +7,6 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.spelling import load_calibrator
 from bertflow.cli import main
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.records import read_record
 from bertflow.store.store import EmbeddingStore
 
 from .conftest import NOUNS
@@ -37,10 +31,6 @@ def arguments(tiny_bert, text, tmp_path):
 def refused(capsys, *argv, code):
     assert main(list(argv)) == code
     return capsys.readouterr().err.removeprefix("error: ").removesuffix("\n")
-
-
-def files(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_every_line_of_the_text_finds_its_embedding(arguments, tiny_bert, tmp_path, capsys):
@@ -71,7 +61,6 @@ def test_sif_counts_the_distinct_sentences(tiny_bert, text, tmp_path):
     assert EmbeddingStore.open(tmp_path / "store").recipe == json.loads(json.dumps(encoder.describe()))
 
 
-@pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")  # few words, 16 dimensions
 def test_training_finds_everything_there(arguments, tiny_bert, text, tmp_path, monkeypatch):
     assert main([*arguments, "--storage", "float16", "--shards", "5"]) == 0
     monkeypatch.setattr(TransformerEncoder, "encode", None)
@@ -110,49 +99,6 @@ def test_an_interruption_says_how_to_go_on(arguments, tmp_path, capsys, monkeypa
 
 
 # The command as a process of its own
-
-
-def environment(**added):
-    return {**os.environ, "OMP_NUM_THREADS": "1", **added}
-
-
-@pytest.mark.slow
-def test_two_ranks_of_torchrun_make_the_store_of_one_byte_for_byte(arguments, tmp_path):
-    assert main(arguments) == 0
-    expected = files(tmp_path / "store")
-    arguments[arguments.index("--store") + 1] = str(tmp_path / "two")
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
-    finished = subprocess.run(
-        [*launcher, "bertflow", *arguments], capture_output=True, text=True, timeout=300, env=environment(), check=False
-    )
-    assert finished.returncode == 0, finished.stderr
-    assert finished.stdout.count("154 sentences = 144 different + 10 duplicates") == 1, "one rank speaks"
-    assert files(tmp_path / "two") == expected
-
-
-@pytest.mark.slow
-def test_a_command_that_was_killed_goes_on_where_it_was(minilm, tmp_path):
-    path, store = tmp_path / "text.txt", tmp_path / "store"
-    path.write_text("\n".join(f"{sentence} Number {k}." for k in range(30) for sentence in SENTENCES))
-    options = ["--model", str(minilm), "--pooling", "mean(3)", "--device", "cpu", "--shards", "12"]
-    command = [sys.executable, "-m", "bertflow", "embed", str(path), "--store", str(store), *options]
-    run = subprocess.Popen(command, env=environment())
-    deadline = time.monotonic() + 200
-    while len(list(store.glob("done/*.json"))) < 2:
-        assert run.poll() is None, "the run ended before it could be killed"
-        assert time.monotonic() < deadline, "no shard was done in time"
-        time.sleep(0.01)
-    run.send_signal(signal.SIGKILL)
-    assert run.wait(60) == -signal.SIGKILL
-    kept = {path.name: path.stat().st_mtime_ns for path in store.glob("done/*.json")}
-    assert len(kept) < 12
-    assert main(command[3:]) == 0
-    assert {name: (store / "done" / name).stat().st_mtime_ns for name in kept} == kept, (
-        "what was done is not done again"
-    )
-    EmbeddingStore.open(store).verify()
-    assert read_record(store / "store.json", dict)["n"] == 30 * len(SENTENCES)
-    assert not list(store.rglob(".0*")), "no half-written file stays behind"
 
 
 def test_texts_are_embedded_in_chunks(arguments, tiny_bert, text, tmp_path, capsys):

@@ -22,10 +22,7 @@ from bertflow.encoder.model import BlockStack
 from bertflow.export import golden
 from bertflow.retrieval.storage import Storage
 
-pytestmark = [
-    pytest.mark.usefixtures("few_docstrings"),
-    pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning"),
-]
+pytestmark = pytest.mark.usefixtures("few_docstrings")
 TRAINING = "--trainer.enable_progress_bar=false --trainer.accelerator=cpu"
 LINES = {
     "demo": "demo --sentences 60 --pairs 30 --output out/new",

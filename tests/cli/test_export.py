@@ -7,8 +7,6 @@ import bertflow
 from bertflow.cli import main
 from bertflow.data.pairs import Pairs
 
-# One layer lies in a hyperplane, which is said and is not what is tested here.
-pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
 NOUNS, VERBS, ENDS = ("man", "dog", "cat", "bird"), ("runs", "eats"), ("a", "in", "big")
 TEXT = [f"the {noun} {verb} {end} ." for noun in NOUNS for verb in VERBS for end in ENDS]
 
@@ -72,7 +70,6 @@ def test_what_is_not_possible_is_refused_in_one_line(saved, tmp_path, capsys, ca
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
 def test_a_flow_is_linearized_and_both_losses_are_said(tiny_bert, shared_data, tmp_path, capsys):
     encoder = bertflow.TransformerEncoder(tiny_bert, pooling="mean", device="cpu")
     flow = bertflow.FlowCalibrator(trainer={"max_steps": 3, "accelerator": "cpu"}).fit_sentences(encoder, TEXT)

@@ -76,46 +76,6 @@ def test_pairs_with_a_scored_sentence_are_left_out_and_counted(arguments, tmp_pa
     assert {"n": 66, "left_out": 6}.items() <= json.loads((tmp_path / "run" / "run.json").read_text())["pairs"].items()
 
 
-def test_an_interrupted_run_goes_on_to_the_same_end(arguments, tmp_path):
-    whole, parts = ([*arguments, "--finetune.epochs=2", f"--output={tmp_path / name}"] for name in ("whole", "parts"))
-    assert bertflow(whole) == 0
-    parts += ["--resume=auto", "--finetune.checkpoint_every=2"]
-    stop = [sys.executable, "-c", INTERRUPTED, *parts]
-    finished = subprocess.run(stop, capture_output=True, text=True, timeout=120)
-    assert finished.returncode == 1, finished.stderr
-    assert json.loads((tmp_path / "parts" / "run.json").read_text())["status"] == "interrupted"
-    assert not (tmp_path / "parts" / "encoder").exists()
-    assert bertflow(parts) == 0
-    facts = json.loads((tmp_path / "parts" / "run.json").read_text())
-    assert (facts["status"], facts["fit"]["steps"], facts["resumed"][0]["step"]) == ("done", 8, 4)
-    first, second = (TransformerEncoder(tmp_path / name / "encoder") for name in ("whole", "parts"))
-    sentences = [row[0] for row in ROWS]
-    np.testing.assert_allclose(first.encode(sentences), second.encode(sentences), atol=1e-6)
-
-
-INTERRUPTED = """
-import os, signal, sys
-import bertflow.finetuning.fitting as siamese
-from bertflow.cli import main
-
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background begins with it ignored
-
-class Module(siamese.Siamese):
-    def on_train_batch_end(self, outputs, batch, batch_idx):
-        if self.trainer.global_step == 5:
-            os.kill(os.getpid(), signal.SIGINT)
-
-siamese.Siamese = Module
-sys.exit(main(sys.argv[1:]))
-"""
-
-
-def test_a_run_that_is_done_is_left_alone(arguments, capsys):
-    assert bertflow(arguments) == 0
-    assert bertflow([*arguments, "--resume=auto"]) == 0
-    assert "is done: there is nothing to resume." in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("option", ["--trainer.precision=bf16-mixed", "--trainer.accumulate_grad_batches=2",
                                     "--finetune.gradient_checkpointing=true", "--trainer.max_epochs=2"])  # fmt: skip
 def test_options_of_the_trainer_are_lightnings(option, arguments, tmp_path):

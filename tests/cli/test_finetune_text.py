@@ -88,7 +88,6 @@ def test_what_cannot_be_used_is_one_line(given, code, message, arguments, text, 
     assert not (tmp_path / "run" / "encoder").exists()
 
 
-@pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
 def test_evaluate_takes_it_and_says_what_was_seen(arguments, tmp_path, capsys):
     assert bertflow([*arguments, "--trainer.max_steps=1"]) == 0
     rows = "".join(f"{TEXT[k]}\tthe {noun} sleeps\t{k}\n" for k, noun in enumerate(NOUNS))

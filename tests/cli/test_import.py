@@ -16,10 +16,7 @@ from bertflow.flow.coupling import COUPLINGS
 from tests.test_readme import PAGES
 
 TABLES = (COUPLINGS, TOKEN_REDUCTIONS, POOLINGS, CALIBRATORS)
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning"),
-    pytest.mark.filterwarnings("ignore:.*:UserWarning:pytorch_lightning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:.*:UserWarning:pytorch_lightning")
 
 
 @pytest.fixture

@@ -10,12 +10,10 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.closed_forms import Whitening
 from bertflow.cli import main
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.records import write_record
 from bertflow.scoring.scores import ScoreCalibrator
 from bertflow.similarity import unit_rows
 
 WORDS = ["the", "man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "small", "red", "in"]
-pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
 
 
 def sentences(n, seed):
@@ -252,19 +250,6 @@ def test_what_cannot_be_used_is_one_line(arguments, code, message, saved, files,
 
     assert main(["score", *map(spelled, arguments), "--device", "cpu"]) == code
     assert capsys.readouterr().err == f"error: {spelled(message)}\n"
-
-
-def test_scores_of_another_encoder_are_refused(saved, files, capsys):
-    (files / "whitened" / "scores.json").write_bytes((saved / "scores.json").read_bytes())
-    record = json.loads((saved / "scores.json").read_text())
-    record["made_by"]["recipe"]["pooling"] = "cls"
-    write_record(files / "whitened" / "scores.json", record)
-    assert main(["score", str(files / "whitened"), str(files / "pairs.tsv"), "--device", "cpu"]) == 3
-    (files / "whitened" / "scores.json").unlink()
-    assert (
-        "was fitted on embeddings by tiny-bert with pooling 'cls'; this is tiny-bert with pooling 'mean'"
-        in capsys.readouterr().err
-    )
 
 
 def test_text_that_the_calibrator_was_fitted_on_is_refused(files, tmp_path, capsys):

@@ -21,8 +21,6 @@ SENTENCES = [
     f"the {size} {noun} {verb}" for size in ("big", "red") for noun in ("man", "dog") for verb in ("runs", "eats")
 ]
 
-pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
-
 
 def lines(rows):
     return "".join(json.dumps(row) + "\n" for row in rows)

@@ -23,7 +23,6 @@ from .test_every_command import LINES, words
 
 pytestmark = [
     pytest.mark.usefixtures("few_docstrings", "minilm"),
-    pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning"),
     pytest.mark.filterwarnings("ignore:The number of training batches"),  # logged every 50 steps
 ]
 OTHER = {

@@ -9,10 +9,7 @@ from bertflow.cli.suggestions import STEPS, new_place, next_lines
 
 from .test_every_command import CHANGING, LINES, PUBLISHED, WRITERS, marked, words
 
-pytestmark = [
-    pytest.mark.usefixtures("few_docstrings"),
-    pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning"),
-]
+pytestmark = pytest.mark.usefixtures("few_docstrings")
 LEAVING = [*WRITERS, *CHANGING, "search recalibrate"]
 """Commands that leave something, and have here what they need."""
 SMALL = {

@@ -7,7 +7,6 @@ import pytest
 from bertflow.cli import main
 
 WORDS = ["the", "man", "dog", "cat", "bird", "house", "runs", "sleeps", "eats", "big", "small", "red", "in", "and"]
-pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
 
 
 def sentences(n, seed):

@@ -35,8 +35,6 @@ def parse_options(argv):
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
-pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")  # few words, 16 dimensions
-
 
 def options_of(model, folder):
     (folder / "text.txt").write_text("\n".join(SENTENCES), encoding="utf-8")
@@ -263,20 +261,6 @@ def test_a_config_may_have_aliases(tmp_path, capsys):
     (tmp_path / "good.yaml").write_text("flow:\n  steps: &seven 7\n  epochs: *seven\n")
     assert bertflow(["train", "--config", str(tmp_path / "good.yaml"), "--print_config"]) == 0
     assert "epochs: 7.0\n" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("", "{path} should hold sentences, but holds none. Give text."),
-        ("the dog\n", "Fitting needs a corpus of at least 2 different sentences, got 1 sentence. Give more text."),
-    ],
-)
-def test_text_that_is_no_corpus_is_one_line(content, message, arguments, tmp_path, capsys):
-    text = tmp_path / "text.txt"
-    text.write_text(content)
-    assert bertflow(["train", *arguments]) == 3
-    assert capsys.readouterr().err == f"error: {message.format(path=text)}\n"
 
 
 def test_a_folder_that_is_in_use_is_left_alone(arguments, tmp_path, capsys):

@@ -1,14 +1,9 @@
-"""Real processes: kill -9 and resume, torchrun, two nodes on one machine. Each starts ``train.py`` as a user would."""
+"""Real processes: torchrun, two nodes on one machine. Each starts ``train.py`` as a user would."""
 
 import os
-import random
-import signal
 import socket
 import subprocess
 import sys
-import time
-from contextlib import suppress
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
@@ -42,11 +37,12 @@ class Remember(pl.Callback):
         name = f"{moment}-{trainer.global_rank}-of-{trainer.world_size}.pt"
         torch.save({"flow": state, "wrapped": names}, os.path.join(os.environ["REMEMBERED"], name))
 
-    def setup(self, trainer, module, stage):
-        open(os.path.join(os.environ["REMEMBERED"], f"{os.getpid()}.pid"), "w").close()
-
     def on_train_start(self, trainer, module):
         self.save(trainer, module, "start")
+
+    def on_train_batch_end(self, trainer, module, *_):
+        if trainer.global_step == 3:
+            self.save(trainer, module, "early")
 
     def on_train_end(self, trainer, module):
         self.save(trainer, module, "end")
@@ -65,25 +61,6 @@ def scene(tiny_bert, tmp_path_factory):
     return folder, options
 
 
-@dataclass(frozen=True)
-class Run:
-    """A training that was started, and the folder of what its processes remember."""
-
-    process: subprocess.Popen
-    remembered: Path
-
-    def kill(self):
-        """Kill -9 all of it; what torchrun starts is in no group with it."""
-        for pid in [int(path.stem) for path in self.remembered.glob("*.pid")]:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.communicate(timeout=TIMEOUT)
-        for path in self.remembered.glob("*.pid"):
-            path.unlink()
-
-
 def start(scene, name, launch, *more):
     """Start a training."""
     folder, options = scene
@@ -92,29 +69,24 @@ def start(scene, name, launch, *more):
     environment = {**os.environ, "PYTHONPATH": str(folder), "REMEMBERED": str(remembered)}
     environment |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
     arguments = [*options, f"--data.store={folder / 'store'}", f"--output={folder / name}", "--resume=auto", *more]
-    process = subprocess.Popen(
+    return subprocess.Popen(
         [*launch, str(TRAIN), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         env=environment,
-        start_new_session=True,
     )
-    return Run(process, remembered)
 
 
-def finish(*runs):
-    """Wait for runs that should succeed, and end them in any case."""
+def finish(*processes):
+    """Wait for processes that should succeed, and end them in any case."""
     try:
-        printed = [run.process.communicate(timeout=TIMEOUT)[0] for run in runs]
-    except subprocess.TimeoutExpired:
-        for run in runs:
-            run.kill()
-        raise
-    for run, text in zip(runs, printed, strict=True):
-        assert run.process.returncode == 0, text
-        for path in run.remembered.glob("*.pid"):
-            path.unlink(missing_ok=True)
+        printed = [process.communicate(timeout=TIMEOUT)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    for process, text in zip(processes, printed, strict=True):
+        assert process.returncode == 0, text
 
 
 def free_port():
@@ -136,7 +108,7 @@ def remembered(scene):
     finish(*(start(scene, "two nodes", node, short) for _ in range(2)))
     states = {}
     for name, world in (("one", 1), ("two ranks", 2), ("two nodes", 2)):
-        for moment in ("start", "end"):
+        for moment in ("start", "early", "end"):
             for rank in range(world):
                 path = folder / f"remembered-{name}" / f"{moment}-{rank}-of-{world}.pt"
                 states[name, moment, rank] = torch.load(path, weights_only=True)
@@ -148,7 +120,7 @@ def distance(one, other):
 
 
 @pytest.mark.parametrize("name", ["two ranks", "two nodes"])
-@pytest.mark.parametrize("moment", ["start", "end"])
+@pytest.mark.parametrize("moment", ["start", "early", "end"])
 def test_all_ranks_have_the_same_parameters(remembered, name, moment):
     _, states = remembered
     assert distance(states[name, moment, 0], states[name, moment, 1]) == 0
@@ -159,6 +131,8 @@ def test_the_start_does_not_depend_on_the_number_of_ranks(remembered, name):
     _, states = remembered
     assert distance(states["one", "start", 0], states[name, "start", 0]) == 0
     assert distance(states["one", "start", 0], states["one", "end", 0]) > 1e-3
+    # docs/cluster.md: gradients are added in another order, and the difference grows with the steps.
+    assert distance(states["one", "early", 0], states[name, "early", 0]) < 1e-6
 
 
 @pytest.mark.parametrize("name", ["two ranks", "two nodes"])
@@ -175,32 +149,6 @@ def test_the_frozen_encoder_is_neither_wrapped_nor_checkpointed(remembered, name
     assert all(".flow." in f".{parameter}" for parameter in states[name, "end", 0]["wrapped"])
     checkpoint = torch.load(folder / name / "checkpoints" / "last.ckpt", weights_only=True)
     assert all(parameter.startswith("flow.") for parameter in checkpoint["state_dict"])
-
-
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_a_run_that_is_killed_at_a_random_step_comes_to_the_same_end(launcher, scene):
-    folder, _ = scene
-    launch, long = LAUNCHERS[launcher], "--flow.epochs=60"
-    whole, name = f"whole {launcher}", f"killed {launcher}"
-    finish(start(scene, whole, launch, long))
-    lines = random.randint(5, 60)
-    killed = start(scene, name, launch, long)
-    metrics, begin = folder / name / "metrics.csv", time.monotonic()
-    try:
-        while not (metrics.exists() and metrics.read_bytes().count(b"\n") >= lines):
-            assert killed.process.poll() is None, killed.process.communicate()[0]
-            assert time.monotonic() - begin < TIMEOUT
-            time.sleep(0.002)
-    finally:
-        killed.kill()
-    assert read_record(folder / name / "run.json", dict)["status"] == "running"
-    finish(start(scene, name, launch, long))
-    paths = [folder / run / "checkpoints" / "last.ckpt" for run in (whole, name)]
-    expected, found = (torch.load(path, weights_only=True) for path in paths)
-    assert found["global_step"] == expected["global_step"]
-    for parameter, tensor in expected["state_dict"].items():
-        torch.testing.assert_close(found["state_dict"][parameter], tensor, rtol=0, atol=1e-6)
-    assert metrics.read_bytes() == (folder / whole / "metrics.csv").read_bytes()
 
 
 def test_several_processes_without_common_folders_are_refused(scene):

@@ -1,8 +1,6 @@
 """Calibrated rows on disk; the second voice is the calibrator over the rows in memory."""
 
-import multiprocessing
 import os
-import time
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +18,6 @@ from bertflow.store.store import EmbeddingStore
 
 from .conftest import RowEncoder, X
 
-FORK = multiprocessing.get_context("fork")
 N = 300
 RECIPE = {"encoder": "rows", "weights": "abc", "pooling": "mean"}
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
@@ -124,39 +121,6 @@ def test_a_calibrated_store_says_so_and_is_not_calibrated_twice(store, tmp_path,
 
 
 # Killed, and gone on with
-
-
-def _slowly(source, output):
-    mapped = AbstractCalibrator.transform
-
-    def slow(self, x):
-        time.sleep(0.02)
-        return mapped(self, x)
-
-    AbstractCalibrator.transform = slow
-    transform(source, output)
-
-
-def killed(source, output, begun):
-    """Start the command, and kill it once ``begun()``."""
-    process = FORK.Process(target=_slowly, args=(source, output))
-    process.start()
-    deadline = time.monotonic() + 60
-    while not begun():
-        assert process.is_alive(), "the run ended before it could be killed"
-        assert time.monotonic() < deadline, "nothing was written in time"
-        time.sleep(0.005)
-    process.kill()
-    process.join(30)
-    assert not output.is_file()
-
-
-def test_a_store_that_was_killed_goes_on_where_it_was(store, tmp_path, calibrator):
-    killed(store, tmp_path / "z", lambda: len(list(tmp_path.glob("z/done/*.json"))) > 2)
-    kept = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("z/done/*.json")}
-    assert transform(store, tmp_path / "z") == 0
-    assert {name: (tmp_path / "z/done" / name).stat().st_mtime_ns for name in kept} == kept
-    np.testing.assert_allclose(read(tmp_path / "z"), calibrator.transform(X), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(("source", "output"), [kind for kind in KINDS if kind[1] != "z"])
@@ -309,23 +273,6 @@ def test_one_file_is_written_by_one_rank(npy, tmp_path, capsys, monkeypatch):
     assert refused(capsys, npy, tmp_path / "z.npy", code=2) == (
         "One file is written by one process. Run it alone, or name a folder for a store."
     )
-
-
-def test_rows_of_unit_length_and_those_before_are_mapped_to_the_same(tmp_path, npy, calibrator):
-    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
-    np.save(tmp_path / "unit.npy", unit)
-    Whitening(5).fit(unit).save(tmp_path / "of_unit")
-    assert transform(npy, tmp_path / "z.npy", calibrator="of_unit") == 0
-    assert transform(tmp_path / "unit.npy", tmp_path / "zz.npy", calibrator="of_unit") == 0
-    np.testing.assert_allclose(read(tmp_path / "z.npy"), read(tmp_path / "zz.npy"), atol=1e-4)
-
-
-def test_rows_of_unit_length_are_refused_by_a_calibrator_of_longer_ones(tmp_path, capsys, calibrator):
-    np.save(tmp_path / "unit.npy", X / np.linalg.norm(X, axis=1, keepdims=True))
-    for more in ((), ("--bare",)):
-        message = refused(capsys, tmp_path / "unit.npy", tmp_path / "z.npy", *more)
-        assert "rows have unit length, but the calibrator was fitted on rows" in message
-    assert not (tmp_path / "z.npy").exists()
 
 
 def test_rows_of_other_lengths_are_refused_unless_they_are_bare(tmp_path, capsys):

@@ -11,8 +11,6 @@ from bertflow.studies.verification import CHECKS
 
 WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "sings", "big", "small"]
 
-pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
-
 
 def pairs_of(task, data_dir):
     """Random pairs in place of a task's."""

@@ -204,14 +204,6 @@ def test_suites_hold_tasks():
     assert {task for suite in SUITES.values() for task in suite} <= set(TASKS)
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_a_row_says_how_many_pairs_and_how_they_aggregate(task):
-    row = TASKS[task]
-    assert row.n == sum(row.pairs.values())
-    assert row.aggregation == ("mean" if task == "tuning" else "all")
-    assert bool(row.files) != bool(row.mix)
-
-
 @pytest.mark.parametrize("task", REAL)
 def test_real_tasks_have_the_pairs_and_means_of_the_readme(sts_dir, task):
     n, mean = REAL[task]

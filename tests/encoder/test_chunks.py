@@ -17,7 +17,7 @@ from bertflow.calibration.closed_forms import Whitening
 from bertflow.data.corpus import sentence_spans
 from bertflow.encoder.chunks import Chunks, split, windows
 from bertflow.encoder.transformer import StaticEncoder, TransformerEncoder
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import UsageError
 from bertflow.runs.training import trainable_encoder
 
 SHORT = ["the dog", "", "  a big cat .", "dogs", "a man eats in the garden"]
@@ -25,8 +25,6 @@ LONG = "The big dog sleeps in the garden . A cat eats . The red bird sings in a 
 SENTENCES = [LONG[:34], LONG[35:47], LONG[48:]]
 WORDS = ["the", "a", "man", "dogs", "cats", "runs", "big", "red", "naïve", "犬", ".", "bird"]
 MAX_LENGTH = 10  # with two special tokens, room for eight
-
-pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
 
 
 def make(folder, chunks="tokens", pooling="mean", **options):
@@ -233,26 +231,6 @@ def test_recipes_copies_and_saved_encoders_have_the_same_chunks(tiny_bert, tmp_p
     bare = make(tiny_bert, None)
     assert not [said for said in (whole.describe(), bare.describe(), bare.recipe, repr(bare)) if "chunks" in said]
     assert bertflow.load(**whole.recipe).identity == whole.identity != encoder.identity
-
-
-def test_a_calibrator_belongs_to_an_encoder_with_chunks_or_without(refusal, tiny_bert, tmp_path):
-    split_, whole = make(tiny_bert, "tokens:5:2"), make(tiny_bert, "")
-    corpus = [text for text in texts() if text.strip()]
-    fitted = Whitening(4).fit_sentences(split_, corpus)
-    message = (
-        "The calibrator was fitted on embeddings by tiny-bert with pooling 'mean', chunks 'tokens:5:2:mean'; this is "
-        "tiny-bert with pooling 'mean', chunks 'none' (long texts are read in other parts). Use the encoder that it "
-        "was fitted on, fit again, or give force=True."
-    )
-    assert refusal(CalibratedEncoder, whole, fitted) == message
-    with pytest.raises(
-        DataError, match="chunks 'none'; this is tiny-bert with pooling 'mean', chunks 'tokens:5:2:mean'"
-    ):
-        CalibratedEncoder(split_, Whitening(4).fit_sentences(whole, corpus))
-    calibrated = CalibratedEncoder(split_, fitted)
-    calibrated.save(tmp_path / "both")
-    again = bertflow.load(tmp_path / "both", device="cpu")
-    np.testing.assert_array_equal(again.encode([LONG]), calibrated.encode([LONG]))
 
 
 def test_chunks_are_pooled_before_the_calibrator(tiny_bert):

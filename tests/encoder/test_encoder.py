@@ -141,15 +141,6 @@ def test_truncation_is_counted_and_said_once(tiny_bert, caplog):
     assert caplog.records[0].name == "bertflow"
 
 
-def test_progress_is_shown_on_stderr_alone(tiny_bert, capsys):
-    make(tiny_bert).encode(SENTENCES, progress=True)
-    shown = capsys.readouterr()
-    assert "5/5" in shown.err
-    assert shown.out == ""
-    make(tiny_bert).encode(SENTENCES)
-    assert capsys.readouterr().err == ""
-
-
 def test_a_prompt_is_text_like_the_rest(tiny_bert):
     prompted = make(tiny_bert, "content", prompt="the big ").encode(["dog", ""])
     np.testing.assert_array_equal(prompted, make(tiny_bert, "content").encode(["the big dog", "the big "]))
@@ -319,14 +310,6 @@ def test_a_layer_that_was_not_saved_is_refused(refusal, tiny_bert, tmp_path):
     )
 
 
-def test_the_saved_record_is_the_description(tiny_bert, tmp_path):
-    encoder = make(tiny_bert, "sif(3)").count_tokens(SENTENCES)
-    encoder.save(tmp_path / "saved")
-    record = read_record(tmp_path / "saved/bertflow_encoder.json", dict)
-    assert {name: record.pop(name) for name in ("sha256", "record_sha256")}["sha256"].keys() >= {"model.safetensors"}
-    assert record == {"format": 1} | encoder.describe()
-
-
 # The real encoders
 
 
@@ -340,20 +323,6 @@ def test_minilm_is_sentence_transformers_without_its_normalize(minilm, caplog):
     found = encoder.encode(SENTENCES)
     expected = SentenceTransformer(str(minilm), device="cpu").encode(SENTENCES)
     np.testing.assert_allclose(found / np.linalg.norm(found, axis=1, keepdims=True), expected, atol=1e-6)
-
-
-@pytest.mark.slow
-def test_minilm_is_described_by_the_hash_of_its_one_weight_file(minilm):
-    assert make(minilm, "mean(1,2)").describe() == {
-        "encoder": "model",
-        "weights": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-        "blocks": 6,
-        "pooling": "mean(1,2)",
-        "layers": [1, 2],
-        "max_length": 256,
-        "dtype": "float32",
-        "prompt": "",
-    }
 
 
 @pytest.mark.slow

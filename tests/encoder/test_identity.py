@@ -9,7 +9,6 @@ from bertflow.encoder.identity import RULES, Identity, map_digest
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
 
-TEXT = ["the dog sings", "a cat", "the red book on the table", "dogs", "a cat sings"]
 FACTS = {
     "weights": ("a", "b"),
     "blocks": (4, 5),
@@ -81,22 +80,6 @@ def test_names_and_labels_decide_nothing():
     one, other = identity(labels=["nli"]), Identity.from_record({"encoder": "other", "pooling": "mean"})
     assert one == other
     assert one.key == other.key
-
-
-@pytest.mark.parametrize("length", [8, 128])
-def test_a_calibrator_of_another_max_length_is_refused_unless_forced(tiny_bert, length):
-    fitted = Center().fit_sentences(TransformerEncoder(tiny_bert, max_length=16, device="cpu"), TEXT)
-    other = TransformerEncoder(tiny_bert, max_length=length if length < 48 else 48, device="cpu")
-    with pytest.raises(DataError, match="max_length 16"):
-        CalibratedEncoder(other, fitted)
-    assert len(CalibratedEncoder(other, fitted, force=True).encode(TEXT)) == len(TEXT)
-
-
-def test_another_dtype_is_said(tiny_bert, caplog):
-    fitted = Center().fit_sentences(TransformerEncoder(tiny_bert, device="cpu"), TEXT)
-    with caplog.at_level(logging.WARNING):
-        CalibratedEncoder(TransformerEncoder(tiny_bert, dtype="bfloat16", device="cpu"), fitted)
-    assert "dtype 'float32'; this is tiny-bert with pooling 'mean', dtype 'bfloat16'" in caplog.text
 
 
 def fitted_pair(tiny_bert):

@@ -179,7 +179,6 @@ def test_another_encoder_has_no_mask_to_read(tiny_bert):
         of_words("mask(1)")
 
 
-@pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
 def test_it_is_fitted_and_calibrated_as_any_other(tiny_bert, tmp_path):
     rng = np.random.default_rng(0)
     text = [" ".join(rng.choice(["the", "dog", "cat", "runs", "big"], 5)) for _ in range(60)]

@@ -107,12 +107,6 @@ def test_words_behind_the_longest_input_and_words_without_pieces_are_left_out(ti
     assert encode_words(open_encoder(tiny_bert), [["\u200b"]], ["mean(1)"])["mean(1)"].shape == (0, 16)
 
 
-@pytest.mark.parametrize("pooling", ["sif(2)", "pooler"])
-def test_what_is_for_sentences_is_refused(pooling, tiny_bert):
-    with pytest.raises(UsageError, match=r"is for sentences: .* has no meaning for the pieces of one word\."):
-        encode_words(open_encoder(tiny_bert), SENTENCES, [pooling])
-
-
 def test_a_tokenizer_of_bytes_gives_each_word_its_own_pieces(tmp_path):
     # Its pieces begin with the space before them, and one sign may be several pieces.
     signs = [*"abcdefgh", "\u0120", "\u0120a", "\u00e2", "\u0124", "\u00ac"]

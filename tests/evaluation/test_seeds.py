@@ -22,8 +22,6 @@ from bertflow.evaluation.significance import Figure, generator
 from bertflow.store.store import EmbeddingStore
 from bertflow.training.trainer import repeatable_options
 
-pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
-
 WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "sings", "big", "small"]
 RECIPE = {"batch_size": 32, "learning_rate": 0.01, "n_components": "all", "glow": {"hidden": 8}}
 SCORED = {"tasks": "news,chat", "resamples": 60, "device": "cpu", "progress": False}

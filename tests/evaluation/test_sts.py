@@ -1,5 +1,3 @@
-import json
-
 import numpy as np
 import pytest
 from scipy.stats import pearsonr, spearmanr
@@ -7,12 +5,11 @@ from scipy.stats import pearsonr, spearmanr
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.closed_forms import Center
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.errors import UnknownNameError, UsageError
+from bertflow.errors import UsageError
 from bertflow.evaluation.evaluating import evaluate_sts, score_sets
 
-from .conftest import ToyEncoder, toy_pairs
+from .conftest import ToyEncoder
 
-ROW = {"system", "task", "split", "aggregation", "metric", "n", "value", "ci_low", "ci_high", "seen", "text_form"}
 REAL = {
     "mean": [72.37, 80.60, 75.60, 85.39, 78.99, 82.03, 77.15],
     "mean(3)": [41.39, 63.37, 52.54, 67.21, 69.67, 55.86, 60.03],
@@ -50,19 +47,6 @@ def test_each_distinct_sentence_is_encoded_once_however_many_systems_share_the_e
     assert sorted(encoder.asked + twin.asked) == sorted(set(sentences))
 
 
-def test_a_row_says_how_it_was_made(pairs):
-    report = json.loads(score_sets({"it": ToyEncoder()}, [pairs], resamples=20).to_json())
-    for row in report["rows"]:
-        assert set(row) >= ROW | {"encoder", "pooling", "max_length"}
-        assert -1 <= row["ci_low"] <= row["ci_high"] <= 1
-
-
-def test_the_seven_tasks_have_their_mean_as_a_row(sts7):
-    report = score_sets({"it": ToyEncoder()}, sts7, resamples=0)
-    each = [report.value("it", pairs.task) for pairs in sts7]
-    assert report.value("it", "sts7") == pytest.approx(np.mean(each))
-
-
 def test_six_of_the_seven_tasks_have_no_mean(sts7):
     report = score_sets({"it": ToyEncoder()}, sts7[:-1], resamples=0)
     assert {row.task for row in report.rows} == {pairs.task for pairs in sts7[:-1]}
@@ -90,23 +74,6 @@ def test_embeddings_that_cannot_be_scored_are_refused(pairs, value, refusal, mon
     monkeypatch.setattr(ToyEncoder, "_encode", full)
     said = BROKEN[value].format(first=pairs.first[0])
     assert refusal(score_sets, {"it": ToyEncoder()}, [pairs], resamples=0) == said
-
-
-def test_an_unknown_similarity_is_refused(pairs, refusal):
-    assert refusal(score_sets, {"it": ToyEncoder()}, [pairs], "cos", error=UnknownNameError) == (
-        "Unknown similarity 'cos'. Known: cosine, dot, euclidean, manhattan. Did you mean cosine?"
-    )
-
-
-def test_a_table_of_ones_own_is_a_task(tmp_path):
-    pairs = toy_pairs(sizes=(8, 8))
-    lines = zip(pairs.first, pairs.second, pairs.target, pairs.subsets, strict=True)
-    table = "\n".join(f"{a}\t{b}\t{score}\t{subset}" for a, b, score, subset in lines)
-    (tmp_path / "mine.tsv").write_text(f"sentence1\tsentence2\tscore\tsubset\n{table}\n")
-    report = evaluate_sts({"it": ToyEncoder()}, "mine", tmp_path, resamples=0)
-    assert report.value("it", "mine", "wmean") == score_sets({"it": ToyEncoder()}, [pairs], resamples=0).value(
-        "it", "toy", "wmean"
-    )
 
 
 @pytest.mark.slow

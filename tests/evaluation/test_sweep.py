@@ -13,7 +13,6 @@ from bertflow.data.pairs import Pairs
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.evaluation.poolings import AVERAGE, WEIGHTED, candidates, embed_poolings, readable, sweep_poolings
 
-pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
 WORDS = ["the", "man", "dog", "cat", "bird", "house", "runs", "sleeps", "eats", "big", "small", "red", "in", "and"]
 BLOCKS = 4
 

@@ -23,7 +23,7 @@ from bertflow.export.st_folder import load_sentence_transformer
 from bertflow.export.targets import write_export
 from bertflow.flow.glow import FlowMap
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")]
+pytestmark = pytest.mark.slow
 POOLINGS = ("mean", "cls", "first-last-avg", "sif")
 CALIBRATORS = {
     "whitening": (AffineMap, lambda: bertflow.Whitening()),

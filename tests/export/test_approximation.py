@@ -1,7 +1,6 @@
 """The affine stand-in for a flow: least squares, judged on text it was not fitted on."""
 
 import numpy as np
-import pytest
 
 from bertflow.export.approximation import LinearStandIn, least_squares, linearize
 from bertflow.export.st_folder import load_sentence_transformer
@@ -18,7 +17,6 @@ def test_it_is_least_squares():
     np.testing.assert_allclose((x - affine.shift.numpy()) @ affine.weight.numpy(), wanted, atol=1e-9)
 
 
-@pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
 def test_a_stand_in_is_exported_as_built_in_modules(tiny_system, tiny_text, tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("\n".join(tiny_text))

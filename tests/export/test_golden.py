@@ -1,15 +1,13 @@
 """Golden vectors, and what is found out with them: for every mistake, a server that makes it."""
 
-import json
-
 import numpy as np
 import pytest
 
 import bertflow
-from bertflow.errors import DataError
 from bertflow.export.golden import SUSPECT_ROWS, Golden, distances, explain
 from bertflow.export.parts import GOLDEN_SENTENCES, Parts, make_golden
-from bertflow.export.targets import write_export
+
+from ..test_unit_length import unit
 
 
 @pytest.fixture(scope="module")
@@ -25,10 +23,6 @@ def world(tiny_system, tmp_path_factory):
         return system.calibrate(x) if calibrated else x
 
     return system, Golden.read(folder), other
-
-
-def unit(x):
-    return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
 def test_there_are_32_sentences_and_the_right_vectors_are_right(world):
@@ -117,23 +111,6 @@ def test_unit_length_is_right_where_it_is_wanted(world):
 def test_long_sentences_are_among_the_suspects(world):
     golden = world[1]
     assert max(golden.tokens[row] for row in SUSPECT_ROWS) == max(golden.tokens) > 200
-
-
-def test_a_file_that_is_none_is_refused(tmp_path, refusal):
-    path = tmp_path / "golden.json"
-    path.write_text("{}")
-    assert refusal(Golden.read, tmp_path) == (
-        f"{path} is not a complete file of golden vectors: it has no format. Write it again with `bertflow export`."
-    )
-    path.write_text(json.dumps({"format": 1, "sentences": []}))
-    with pytest.raises(DataError, match="it has no tokens"):
-        Golden.read(path)
-
-
-@pytest.mark.parametrize("target", ["sentence-transformers", "safetensors"])
-def test_every_export_has_them(tiny_system, tmp_path, target):
-    folder = write_export(tiny_system("mean", "whitening"), tmp_path / "out", target).folder
-    assert Golden.read(folder).describe == tiny_system("mean", "whitening").describe()
 
 
 def test_a_distance_is_a_share_of_a_row_s_length():

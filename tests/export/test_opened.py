@@ -7,8 +7,6 @@ import bertflow
 from bertflow.cli import main
 from bertflow.export.targets import write_export
 
-pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
-
 ST = "sentence-transformers"
 TEXTS = ["the cat sleeps .", "a", "[UNK] zebra [SEP] the dog", "the big red house in the garden . " * 9]
 PROMPTS = {"query": "the man : ", "document": "the cat : "}

@@ -9,8 +9,6 @@ import bertflow
 from bertflow.errors import UnknownNameError, UsageError
 from bertflow.records import read_record
 
-pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
-
 
 def test_the_result_says_what_was_written(tiny_system, tmp_path):
     done = bertflow.export_encoder(tiny_system("mean", "whitening"), tmp_path / "out", "sentence-transformers")

@@ -1,7 +1,6 @@
 """Each term of the joint loss against the parts that are tested by themselves: the objectives and the flow's loss."""
 
 import json
-import math
 
 import numpy as np
 import pytest
@@ -127,42 +126,6 @@ def test_finite_differences_agree_with_the_gradient_of_the_sum():
     assert torch.autograd.gradcheck(loss, (given.u, given.v, *joint.flow.parameters()))
 
 
-def test_the_loss_by_hand():
-    """The released flow and both terms in NumPy: level by level, bits per dimension of both sides added up."""
-    joint, given = objective("apart", flow={"glow": {"levels": 2, "depth": 1, "hidden": 3}}), sides()
-    p = {name.split("flow.", 2)[2]: value.detach().numpy() for name, value in joint.flow.named_parameters()}
-
-    def normalized(h, name):
-        return (h @ p[f"{name}.linear.weight"].T + p[f"{name}.actnorm.shift"]) * np.exp(
-            3 * p[f"{name}.actnorm.log_scale"]
-        )
-
-    def step(x, name):
-        x = ((x + p[f"{name}.actnorm.shift"]) * np.exp(3 * p[f"{name}.actnorm.log_scale"]))[:, ::-1]
-        first, second = np.split(x, 2, axis=1)
-        network = f"{name}.coupling.network"
-        h = np.maximum(normalized(np.maximum(normalized(first, f"{network}.first"), 0), f"{network}.second"), 0)
-        moved = h @ p[f"{network}.last.linear.weight"].T + p[f"{network}.last.linear.bias"]
-        moved = moved * np.exp(3 * p[f"{network}.last.log_scale"])
-        return np.concatenate([first, second + moved], 1), 3 * p[f"{name}.actnorm.log_scale"].sum()
-
-    def latent_and_bits(x):
-        x, change = step(x, "step0")
-        kept, gone = np.split(x, 2, axis=1)
-        top, deeper = step(kept, "deeper.inner.step0")
-        z = np.concatenate([gone, top], 1)
-        log_p = change + deeper - 0.5 * (z**2).sum(1) - 0.5 * DIM * math.log(2 * math.pi)
-        return z, -log_p / (math.log(2) * DIM)
-
-    (u, bits_u), (v, bits_v) = (latent_and_bits(x.detach().numpy()) for x in (given.u, given.v))
-    cosine = (u * v).sum(1) / np.linalg.norm(u, axis=1) / np.linalg.norm(v, axis=1)
-    labels = ((cosine - given.targets.numpy()) ** 2).mean()
-    found = judged(joint, given)
-    expected = {"labels": labels, "bits_per_dim": (bits_u.mean() + bits_v.mean()) / 2}
-    expected["loss"] = labels + bits_u.mean() + bits_v.mean()
-    assert {name: value.item() for name, value in found.items()} == pytest.approx(expected)
-
-
 def opened(folder, pooling="mean(2)"):
     return TransformerEncoder(folder, pooling, device="cpu")
 
@@ -242,7 +205,6 @@ def run(request, tiny_bert, tmp_path):
     )
 
 
-@pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
 def test_a_joint_run_is_a_calibrated_encoder(run, tmp_path):
     loaded = bertflow.load(run.folder, device="cpu")
     assert isinstance(loaded, CalibratedEncoder)

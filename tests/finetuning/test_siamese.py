@@ -10,7 +10,7 @@ from transformers import BertModel, BertTokenizerFast
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
-from bertflow.evaluation.score_table import SystemFacts, refuse_label_leaks
+from bertflow.evaluation.score_table import SystemFacts
 from bertflow.finetuning import FinetuneRecipe
 from bertflow.finetuning.fitting import SiameseFit, fit_siamese, siamese_options
 from bertflow.finetuning.siamese import freeze_unread
@@ -180,15 +180,6 @@ def test_dropout_is_on_while_it_trains_and_off_afterwards(tiny_bert):
     assert not encoder.model.training
 
 
-def test_a_run_that_is_resumed_in_the_middle_of_an_epoch_comes_to_the_same_end(tiny_bert, stop_at, tmp_path):
-    stop = stop_at(7, tmp_path / "step.ckpt")
-    whole = fit_siamese(opened(tiny_bert), PAIRS, epochs=2.0, **BRISK)
-    fit_siamese(opened(tiny_bert), PAIRS, epochs=2.0, trainer={"callbacks": [stop]}, **BRISK)
-    resumed = fit_siamese(opened(tiny_bert), PAIRS, epochs=2.0, resume=stop.path, **BRISK)
-    assert resumed.steps == whole.steps == 12
-    assert_close(weights(whole), weights(resumed))
-
-
 @pytest.mark.parametrize(
     ("changes", "seed", "message"),
     [
@@ -259,17 +250,6 @@ def test_with_sif_both_the_counted_text_and_that_of_labels_count(tiny_bert, tmp_
     fit_siamese(encoder, PAIRS, trainer={"max_steps": 1}, **BRISK).save(tmp_path / "tuned")
     expected = hash_texts((*FIRST, *SECOND, "a dog eats"))
     np.testing.assert_array_equal(opened(tmp_path / "tuned", "sif(2)").fitted_hashes(), expected)
-
-
-def test_labels_of_scored_pairs_are_refused(tiny_bert, tmp_path):
-    fit_siamese(opened(tiny_bert), GRADED, objective="regression", trainer={"max_steps": 1}, **BRISK).save(
-        tmp_path / "t"
-    )
-    with pytest.raises(DataError) as caught:
-        refuse_label_leaks([SystemFacts.of("t", opened(tmp_path / "t"))], ["sickr", "sts14"])
-    assert str(caught.value).startswith(
-        "The system t was trained on the labels of stsb-train, which hold labels of sts14"
-    )
 
 
 def test_a_second_stage_forgets_nothing(tiny_bert, tmp_path):

@@ -1,8 +1,5 @@
 """Contrast without labels: the loss against sentence-transformers', what dropout is needed for, what is left behind."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
@@ -134,19 +131,6 @@ def test_what_is_written_has_no_head_and_no_labels_and_knows_its_text(tiny_bert,
     np.testing.assert_array_equal(loaded.fitted_hashes(), hash_texts(TEXT))
 
 
-def test_calibrators_go_on_top(tiny_bert, tmp_path):
-    run = bertflow.finetune(
-        str(tiny_bert), TEXT, {"objective": "simcse", "learning_rate": 5e-3}, {"max_steps": 3, "logger": False,
-        "enable_progress_bar": False, "accelerator": "cpu"}, tmp_path / "run",
-    )  # fmt: skip
-    with pytest.warns(bertflow.errors.NullDirectionWarning):  # LayerNorm leaves one
-        whitening = bertflow.Whitening(4).fit_sentences(run.encoder, TEXT)
-    bertflow.CalibratedEncoder(run.encoder, whitening).save(tmp_path / "whitened")
-    loaded = bertflow.load(tmp_path / "whitened", device="cpu")
-    assert loaded.describe()["labels"] == []
-    np.testing.assert_allclose(np.cov(loaded.encode(TEXT).T, bias=True), np.eye(4), atol=1e-4)
-
-
 def test_an_encoder_without_dropout_is_refused_unless_it_is_given_some(steady_bert, refusal):
     assert refusal(built, steady_bert, error=UsageError) == (
         "A sentence that is embedded twice under dropout should come out differently, but this encoder has no dropout. "
@@ -191,47 +175,3 @@ def test_sentences_are_refused_where_pairs_are_needed(tiny_bert, tmp_path, refus
         lambda: bertflow.finetune(str(tiny_bert), TEXT, {"objective": "in-batch-negatives"}, output=tmp_path / "run"),
         error=UsageError,
     ) == ("The objective in-batch-negatives learns from pairs, but sentences were given. Give pairs.")
-
-
-RANKS = """
-import sys, torch
-import bertflow
-from bertflow.encoder.transformer import TransformerEncoder
-
-view = [0]
-embed = TransformerEncoder.embed_batch
-
-def embed_batch(self, batch):
-    view[0] += 1
-    return embed(self, batch)
-
-def noise(self, x):
-    # As strong as dropout, but a function of the row and of the view alone, so that it is the same on any rank; and a
-    # smooth one, since rounding differs between ranks.
-    return x * (1 + 0.3 * torch.sin(x.detach() + 3 * (view[0] % 2))) if self.training else x
-
-TransformerEncoder.embed_batch, torch.nn.Dropout.forward = embed_batch, noise
-folder, bert, world = sys.argv[1:]
-text = open(f"{folder}/text.txt").read().splitlines()
-strategy = {"strategy": "ddp"} if world == "2" else {}
-bertflow.finetune(
-    bert, text, {"objective": "simcse", "learning_rate": 5e-3, "held_out": 0.0, "epochs": 2.0},
-    {"accelerator": "cpu", "enable_progress_bar": False, "log_every_n_steps": 1, **strategy},
-    f"{folder}/{world}",
-)
-"""
-
-
-@pytest.mark.slow
-def test_two_ranks_come_to_the_same_encoder_as_one_but_for_dropout(steady_bert, tmp_path):
-    """Each rank draws its own dropout, so noise that does not depend on the rank stands for it; the head is trained."""
-    (tmp_path / "text.txt").write_text("\n".join(TEXT))
-    (tmp_path / "ranks.py").write_text(RANKS)
-    found = {}
-    for world, launch in ((1, []), (2, ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"])):
-        command = [sys.executable, *launch, str(tmp_path / "ranks.py"), str(tmp_path), str(steady_bert), str(world)]
-        finished = subprocess.run(command, capture_output=True, text=True, timeout=300)
-        assert finished.returncode == 0, finished.stderr
-        found[world] = TransformerEncoder(tmp_path / str(world) / "encoder").encode(TEXT)
-    assert np.abs(found[1] - TransformerEncoder(steady_bert).encode(TEXT)).max() > 0.1
-    np.testing.assert_allclose(found[1], found[2], atol=1e-3)

@@ -14,13 +14,8 @@ import torch
 from bertflow.flow import GlowConfig
 from bertflow.flow.glow import build_glow
 
-RELEASED = {
-    "network": "conv-stack",
-    "actnorm_factor": 3.0,
-    "initialization": "glorot",
-    "restore_order": False,
-    "factored_first": True,
-}
+from .test_released_code import RELEASED
+
 CONFIGS = {
     "the shipped config": {"levels": 3, "depth": 3, "permutation": "reversal"},
     "affine": {"levels": 2, "depth": 2, "permutation": "reversal", "coupling": "affine"},

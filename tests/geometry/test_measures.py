@@ -221,7 +221,6 @@ def test_quantiles_are_those_of_the_squared_lengths():
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
 def test_the_real_encoder_is_as_anisotropic_as_was_measured(minilm, shared_data):
     from bertflow.data.pairs import unique_sentences
     from bertflow.data.sts import load_sts

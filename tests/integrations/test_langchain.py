@@ -17,8 +17,6 @@ from bertflow.integrations.langchain import BertflowEmbeddings
 
 TEXTS = ["the dog runs", "a cat sleeps", "the bird sings in the garden", "a man eats and the dog sleeps"]
 
-pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
-
 
 @pytest.fixture(scope="module")
 def encoder(tiny_bert):
@@ -55,9 +53,3 @@ def test_langchains_own_store_finds_with_it_what_cosines_find(embeddings, encode
     cosines = x @ question / np.linalg.norm(x, axis=1) / np.linalg.norm(question)
     found = store.similarity_search("the cat eats", k=4)
     assert [document.page_content for document in found] == [TEXTS[row] for row in np.argsort(-cosines)]
-
-
-def test_a_name_opens_the_encoder(tiny_bert):
-    opened = BertflowEmbeddings(str(tiny_bert))
-    expected = TransformerEncoder(tiny_bert).encode(TEXTS)
-    np.testing.assert_allclose(opened.embed_documents(TEXTS), expected, atol=1e-6)

@@ -26,7 +26,6 @@ AGREE = 1e-5
 pytestmark = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning",  # mteb's own
     "ignore::FutureWarning",
-    "ignore::bertflow.errors.NullDirectionWarning",  # the last layer of a BERT lies in a hyperplane
 )
 
 

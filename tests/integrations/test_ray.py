@@ -103,14 +103,6 @@ def test_no_files_are_refused(tmp_path):
         recipe.embed_with_ray([], tmp_path, lambda: None)
 
 
-def test_what_is_done_is_not_done_again(files, tiny_bert, tmp_path):
-    encoder = TransformerEncoder(tiny_bert, device="cpu")
-    written(files, tmp_path, lambda: encoder, 50)
-    moments = recipe.embed_with_ray(files, tmp_path, lambda: encoder, piece=50)
-    assert not recipe.ray.is_initialized()
-    np.testing.assert_allclose(moments.mean, encoder.encode(list(EXPECTED.values())).mean(0), atol=1e-6)
-
-
 def test_a_folder_with_other_vectors_is_refused(files, tiny_bert, tmp_path, refusal):
     for pooling in ("mean", "cls"):
         encoder = TransformerEncoder(tiny_bert, pooling, device="cpu")

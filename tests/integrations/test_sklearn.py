@@ -23,18 +23,10 @@ NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
 TEXTS = [f"the {size} {noun} {verb}" for noun in NOUNS for size in ("big", "small") for verb in ("runs", "sings")]
 LABELS = ["big" in text for text in TEXTS]
 
-pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
-
 
 @pytest.fixture
 def vectorizer(tiny_bert):
     return SentenceVectorizer(str(tiny_bert), pooling="mean(2)", device="cpu")
-
-
-def test_it_embeds_as_the_encoder_does(vectorizer, tiny_bert):
-    expected = TransformerEncoder(tiny_bert, pooling="mean(2)", device="cpu").encode(TEXTS)
-    np.testing.assert_array_equal(vectorizer.fit(TEXTS).transform(TEXTS), expected)
-    np.testing.assert_array_equal(vectorizer.fit_transform(TEXTS), expected)
 
 
 def test_its_calibrator_is_fitted_on_the_training_text(vectorizer):

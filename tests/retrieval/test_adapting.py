@@ -17,7 +17,6 @@ TEXTS = [
     f"the {a} {b} in the {c} ." for a in ("dog", "cat", "man") for b in ("sleeps", "eats") for c in ("garden", "house")
 ]
 QUERIES = ["a cat", "the man", "big dog"]
-pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")  # one layer, few words
 
 
 @pytest.fixture

@@ -98,7 +98,6 @@ def test_what_no_index_can_fit_is_refused(spelling, said, tmp_path, encoder, own
         AnswerIndex.create(tmp_path / "new.index", own.encoder, MANY, calibrate="center")
 
 
-@pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
 def test_token_counts_are_those_of_the_texts(tmp_path, tiny_bert):
     nouns = ("garden", "house", "cat")
     sentences = [f"the {a} {b} in the {c} ." for a in ("man", "dog") for b in ("runs", "eats") for c in nouns]

@@ -18,8 +18,6 @@ WORDS = ["the", "a", "man", "dog", "cat", "bird", "house", "garden", "runs", "sl
 QUESTIONS = ["the red bird", "a big dog runs", "man", "the cat sleeps in the garden"]
 CHUNKS = "tokens:6:2"
 
-pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
-
 
 def long_answers(n=30):
     rng = np.random.default_rng(0)

@@ -30,8 +30,6 @@ TABLES = {}
 """Collections in memory, by address: ids, vectors, what else a row holds, the digest of the calibrator or None."""
 RAW, DONE = "memory:db/docs", "memory:db/docs-whitened"
 
-pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
-
 
 class MemoryCollection(AbstractCollection):
     """The smallest database that can be asked."""

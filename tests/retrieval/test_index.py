@@ -15,6 +15,7 @@ from bertflow.data.corpus import Answer
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.retrieval.index import AnswerIndex
+from bertflow.retrieval.storage import RESTORE
 
 TEXTS = [f"sentence {number}" for number in range(60)]
 
@@ -259,6 +260,22 @@ def test_an_index_of_another_version_is_refused(index, encoder, refusal):
     assert refusal(AnswerIndex.open, index.path, encoder) == (
         f"{index.path} was made by another version of bertflow: it has format 3, this one reads 5. Build it again."
     )
+
+
+def test_a_flipped_bit_of_an_embedding_is_refused_when_it_is_read(index, encoder, refusal):
+    def put(row):
+        with closing(sqlite3.connect(index.path, isolation_level=None)) as connection:
+            connection.execute("UPDATE phrases SET raw = ? WHERE number = 2", (bytes(row),))
+
+    with closing(sqlite3.connect(index.path)) as connection:
+        (row,) = connection.execute("SELECT raw FROM phrases WHERE number = 2").fetchone()
+    for at in (0, 17, len(row) - 1):  # a number's first byte and another, and the checksum itself
+        put(row[:at] + bytes([row[at] ^ 1]) + row[at + 1 :])
+        with reopened(index, encoder) as again:
+            said = f"{index.path} is damaged: an embedding is not what was written. {RESTORE}"
+            assert refusal(again.search, "Where is the dog?") == said
+    put(row)
+    assert index.search("Where is the dog?")[0].score == pytest.approx(1)
 
 
 @pytest.mark.parametrize(

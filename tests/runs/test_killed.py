@@ -1,21 +1,18 @@
-"""embed, fit, transform, export, and changes of an index, killed at random moments with SIGKILL.
+"""embed, fit, transform and export, killed at random moments with SIGKILL; an index: tests/retrieval/test_kill.py.
 
 A moment is one between the first file that a command writes and its end. After each kill, what is there is whole: rows
-that are marked as done, the index of before or of after, and no output or all of it. The same command again comes to
+that are marked as done, and no output or all of it. The same command again comes to
 the end of one that was left alone, byte by byte, with nothing unfinished beside it; a ``fit`` that was killed after its
 last write says that its output is there already.
 
 More kills, and where they struck: ``pytest --slow --kills 50 -s -k embed tests/runs/test_killed.py``.
 """
 
-import json
 import multiprocessing
 import os
 import shutil
-import sqlite3
 import sys
 from collections import Counter
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -38,10 +35,8 @@ COMMANDS = {
     "transform to npy": "transform --vectors {inputs}/x.npy --calibrator {inputs}/c --output out/z.npy",
     "transform to parquet": "transform --vectors {inputs}/x.parquet --calibrator {inputs}/c --output out/z.parquet",
     "transform a store": "transform --store {inputs}/store --calibrator {inputs}/c --bare --output out/store",
-    "search add": "search add out/faq.index --answers {inputs}/new.jsonl",
-    "search update": "search update out/faq.index --answers {inputs}/changed.jsonl",
 }
-PRELOADED = ["bertflow.runs.sources", "bertflow.encoder.transformer", "bertflow.retrieval.index",
+PRELOADED = ["bertflow.runs.sources", "bertflow.encoder.transformer",
              "sentence_transformers", "transformers.models.bert.modeling_bert", "bertflow.export.targets"]  # fmt: skip
 FOLDERS = ("c", "exported")
 """Outputs that are there whole, or not at all."""
@@ -73,20 +68,13 @@ def finish(killer, command, folder, bert):
     return seconds
 
 
-def answers(kind, numbers, text):
-    return "".join(json.dumps({"id": f"{kind}-{k}", "text": text.format(SENTENCES[k])}) + "\n" for k in numbers)
-
-
 @pytest.fixture(scope="module")
 def folder(tiny_bert, tmp_path_factory):
-    """Everything that the commands read, and the index that they change."""
+    """Everything that the commands read."""
     folder = tmp_path_factory.mktemp("killed")
     inputs = folder / "inputs"
     inputs.mkdir()
     (inputs / "text.txt").write_text("\n".join([*SENTENCES, *SENTENCES[:100]]))
-    (inputs / "old.jsonl").write_text(answers("old", range(200), "{}"))
-    (inputs / "new.jsonl").write_text(answers("new", range(200, 600), "{}"))
-    (inputs / "changed.jsonl").write_text(answers("old", range(50, 200), "not {}"))
     x = np.random.default_rng(0).normal(size=(250_000, 16)).astype(np.float32)
     np.save(inputs / "x.npy", x)
     pq.write_table(pa.table({"id": range(len(x)), "v": pa.FixedSizeListArray.from_arrays(x.ravel(), 16)}),
@@ -95,11 +83,9 @@ def folder(tiny_bert, tmp_path_factory):
     fitted.provenance_ = Provenance({"encoder": "rows"}, None)
     fitted.save(inputs / "c")
     place = new_place(folder, "prepared")
-    build = "search build inputs/old.index --answers inputs/old.jsonl --model {bert} --device cpu"
-    for command in (COMMANDS["embed"].replace("out/", "inputs/"), build):
-        process = start(command, place, tiny_bert)
-        process.join()
-        assert process.exitcode == 0
+    process = start(COMMANDS["embed"].replace("out/", "inputs/"), place, tiny_bert)
+    process.join()
+    assert process.exitcode == 0
     return folder
 
 
@@ -107,13 +93,11 @@ def new_place(folder, name):
     place = folder / name
     (place / "out").mkdir(parents=True)
     (place / "inputs").symlink_to(folder / "inputs")
-    if (folder / "inputs/old.index").exists():
-        shutil.copy(folder / "inputs/old.index", place / "out/faq.index")
     return place
 
 
 def state(out):
-    """What a user finds: rows that are marked as done, complete files, the content of an index; nothing is damaged."""
+    """What a user finds: rows that are marked as done, and complete files; nothing is damaged."""
     found = {}
     if (out / "store/store.json").exists():
         job = EmbeddingStore(out / "store").shards.job
@@ -125,10 +109,6 @@ def state(out):
     for name in FOLDERS:
         if (out / name).exists():
             found[name] = {path: (out / path).read_bytes() for path in names(out) if (out / path).is_file()}
-    with closing(sqlite3.connect(out / "faq.index")) as connection:
-        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-        query = "SELECT id, text, raw FROM phrases JOIN answers ON answer = answers.number ORDER BY id, text"
-        found["faq.index"] = connection.execute(query).fetchall()
     return found
 
 

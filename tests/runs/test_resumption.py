@@ -67,10 +67,7 @@ MORE = {
     "train, averaged and the last kept": (FLOW | {"ema": 0.9, "keep": "last"}, {"max_steps": 5}),
 }
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning"),  # few words, 16 dimensions
-    pytest.mark.filterwarnings("ignore:The number of training batches:UserWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:The number of training batches:UserWarning")
 
 
 def run(case, bert, folder, **more):

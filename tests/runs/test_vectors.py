@@ -19,7 +19,6 @@ def text(tmp_path):
     return str(path)
 
 
-@pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")  # few words, 16 dimensions
 def test_from_text_to_calibrated_rows(tiny_bert, text, tmp_path):
     embedded = bertflow.embed([text], store=tmp_path / "store", model=tiny_bert, pooling="mean(1)", device="cpu")
     assert (embedded.store.n, len(embedded.store.row_ids)) == (16, 17)
@@ -33,7 +32,6 @@ def test_from_text_to_calibrated_rows(tiny_bert, text, tmp_path):
         assert json.loads(result.to_json())["seconds"] > 0
 
 
-@pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
 def test_a_calibrated_encoder_is_embedded_like_any_other(tiny_bert, text, tmp_path):
     raw = TransformerEncoder(tiny_bert, "mean(1)", device="cpu")
     calibrated = bertflow.CalibratedEncoder.fit(raw, bertflow.Whitening(3), SENTENCES)

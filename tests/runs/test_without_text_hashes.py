@@ -15,10 +15,7 @@ from bertflow.text_keys import hash_text
 
 WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "sings", "big", "small"]
 RECIPE = {"batch_size": 32, "n_components": "all", "glow": {"hidden": 8}}
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning"),
-    pytest.mark.filterwarnings("ignore:.*:UserWarning:pytorch_lightning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:.*:UserWarning:pytorch_lightning")
 
 
 def sentences(n, seed):

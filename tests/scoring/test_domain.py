@@ -162,12 +162,10 @@ def separated(corpora, pooling, density, unit):
 @pytest.mark.slow
 @pytest.mark.parametrize("density", [Whitening, FlowCalibrator])
 @pytest.mark.parametrize("pooling", ["mean(1,2)", "mean(6)"])
-@pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
 def test_two_real_corpora_are_told_apart(density, pooling, corpora):
     assert min(separated(corpora, pooling, density(), unit=True)) > 0.83
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
 def test_without_scaling_the_tuned_encoder_takes_wikipedia_for_more_ordinary_than_speech(corpora):
     assert separated(corpora, "mean(6)", Whitening(), unit=False)[0] < 0.4

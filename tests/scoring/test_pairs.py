@@ -11,8 +11,6 @@ from bertflow.errors import UsageError
 WORDS = ["the", "man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "small", "red", "in"]
 PAIRS = [("the dog runs", "the dog runs"), ("a cat", "the big house"), ("the man eats", "the bird")]
 
-pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
-
 
 def sentences(n, seed):
     rng = np.random.default_rng(seed)

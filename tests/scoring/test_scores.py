@@ -1,5 +1,3 @@
-import json
-
 import numpy as np
 import pytest
 from scipy.stats import binomtest
@@ -178,7 +176,6 @@ def tiny(tiny_bert):
     return TransformerEncoder(tiny_bert, pooling="mean(1,2)", device="cpu")
 
 
-@pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
 def test_another_calibrator_is_refused_with_both_named(tiny, sentences, tmp_path):
     fitted = CalibratedEncoder.fit(tiny, Whitening(), sentences)
     fitted.save(tmp_path / "it")
@@ -187,21 +184,6 @@ def test_another_calibrator_is_refused_with_both_named(tiny, sentences, tmp_path
     assert ScoreCalibrator.load(tmp_path / "it", opened).n_ == len(sentences)
     with pytest.raises(DataError, match=r"calibrator none \(.*\)\. Use the encoder that it was fitted on"):
         ScoreCalibrator.load(tmp_path / "it", tiny)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"cosines": "gone"}, "{} is not a complete score calibrator: it has no cosines. Fit the scores again."),
-        ({"format": 2}, "by another version of bertflow: it has format 2, this one reads 1. Fit"),
-    ],
-)
-def test_a_file_that_is_damaged_or_of_another_version_is_refused(fitted, tmp_path, changes, message, refusal):
-    fitted.save(tmp_path)
-    path = tmp_path / "scores.json"
-    record = json.loads(path.read_text()) | changes
-    path.write_text(json.dumps({name: one for name, one in record.items() if one != "gone"}))
-    assert message.format(path) in refusal(ScoreCalibrator.load, tmp_path, None)
 
 
 EVEN = np.linspace(0, 1, 40)

@@ -17,7 +17,6 @@ from bertflow.serve.metrics import Metrics
 from bertflow.serve.model import ServedModel
 
 WORDS = ["the", "man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "small", "red", "in"]
-pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
 
 
 def samples(client, accept=None):

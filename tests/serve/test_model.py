@@ -16,8 +16,6 @@ from bertflow.serve.protocol import Found, Limits, RequestError
 REQUESTS = [["the dog runs"], ["a cat", "the red bird sings in the garden"], ["the dog runs", "a man"]]
 TEXTS = [f"the {noun} {verb}" for noun in ("man", "dog", "cat", "bird") for verb in ("runs", "eats", "sings")]
 
-pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
-
 
 def documents(requests):
     return [("document", texts) for texts in requests]

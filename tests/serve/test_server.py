@@ -18,11 +18,7 @@ import pytest
 
 import bertflow
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.closed_forms import Whitening
-from bertflow.calibration.flow import FlowCalibrator
 from bertflow.cli import main
-from bertflow.data.docstrings import docstring_corpus
-from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.export.targets import write_export
 from bertflow.serve.protocol import key_digest
@@ -38,10 +34,6 @@ sys.addaudithook(spy)
 """Notes every connection that a process or one of its children makes."""
 TEXTS = [f"the {noun} {verb}" for noun in ("man", "dog", "cat", "bird") for verb in ("runs", "eats", "sings")]
 SECONDS = 120
-RAW, COSINE, REBATCHED = 1e-5, 1e-6, 10
-POOLINGS = ("mean", "cls", "first-last-avg", "sif")
-
-pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
 
 
 @contextmanager
@@ -256,38 +248,3 @@ def test_without_the_extra_the_pip_line_is_given(folder, monkeypatch, capsys, pa
     assert capsys.readouterr().err == (
         f"error: This needs the package {package}. Install it with: pip install 'bertflow[serve]'\n"
     )
-
-
-@pytest.fixture(scope="module")
-def corpus():
-    """Sentences to fit on, and 200 others to embed."""
-    sentences, _ = docstring_corpus(n_pairs=1, n_sentences=1400)
-    return sentences[:1200], sentences[1200:]
-
-
-def cosines(a, b):
-    return (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "calibrated", [None, Whitening(), FlowCalibrator(trainer={"max_steps": 20})], ids=["raw", "whitening", "flow"]
-)
-@pytest.mark.parametrize("pooling", POOLINGS)
-def test_the_endpoint_and_encode_agree_on_real_sentences(client_of, minilm, tmp_path, corpus, pooling, calibrated):
-    fitting, sentences = corpus
-    encoder = TransformerEncoder(minilm, pooling=pooling, device="cpu")
-    encoder = encoder.count_tokens(fitting) if pooling == "sif" else encoder
-    system = encoder if calibrated is None else CalibratedEncoder.fit(encoder, calibrated, fitting)
-    system.save(tmp_path / "served")
-    expected = system.encode(sentences).astype(np.float64)
-    one_by_one = np.concatenate([system.encode([sentence]) for sentence in sentences]).astype(np.float64)
-    with served(client_of, tmp_path / "served", tmp_path / "log", "--truncate") as (_, client):
-        together = client.embed(sentences)
-        with ThreadPoolExecutor(8) as clients:
-            apart = np.concatenate(list(clients.map(client.embed, sentences)))
-    for found in (together, apart):
-        if calibrated is None:
-            np.testing.assert_allclose(found, expected, atol=RAW)
-        assert cosines(found, expected).min() >= 1 - COSINE
-        assert np.abs(found - expected).max() <= REBATCHED * np.abs(one_by_one - expected).max()

@@ -3,7 +3,6 @@
 How it survives a kill and damage, and what several processes make of it: ``tests/test_jobs.py``.
 """
 
-import json
 import logging
 import os
 
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 
 from bertflow.encoder.abstract import AbstractEncoder
-from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UnknownNameError, UsageError
 from bertflow.files import write_json
 from bertflow.moments import Moments
@@ -174,13 +172,6 @@ def test_a_function_of_a_store_is_a_store_of_the_same_text(tmp_path):
     np.testing.assert_array_equal(doubled.rows(doubled.row_ids), 2 * built.rows(built.row_ids)[:, :1])
     np.testing.assert_array_equal(doubled.text_hashes, built.text_hashes)
     assert doubled.recipe == {"encoder": "length", "doubled": True}
-
-
-def test_the_real_encoder_fills_it(tiny_bert, tmp_path):
-    encoder = TransformerEncoder(tiny_bert, "mean(2)", device="cpu")
-    built = of_list(tmp_path / "store", encoder)
-    assert built.recipe == json.loads(json.dumps(encoder.describe()))
-    np.testing.assert_allclose(built.rows(built.row_ids), encoder.encode(CORPUS), rtol=1e-5, atol=1e-6)
 
 
 # What is damaged, missing or different

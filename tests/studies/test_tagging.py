@@ -15,7 +15,6 @@ from bertflow.errors import DataError
 from bertflow.evaluation.poolings import WEIGHTED
 from bertflow.studies.probing import C, Gold, f1_of, gold_of, guess_tags, interval_of, probe_words
 
-pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
 WORDS = ["the", "man", "dog", "cat", "bird", "house", "runs", "sleeps", "eats", "big", "small", "red", "in", "and"]
 
 

@@ -21,8 +21,6 @@ SETS = {
     **{task: toy_pairs(task, (30,), seed) for seed, task in enumerate(FITTED_ON["stsb"])},
 }
 
-pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
-
 
 def check(task, pooling="first-last-avg", aggregation="all", max_length=LONG, whitened=False):
     return Check(task, pooling, whitened, aggregation, max_length, 50.0, 50.0, "a test")

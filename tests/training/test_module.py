@@ -146,33 +146,6 @@ def test_the_likelihood_rises_during_a_fit(embeddings, tmp_path):
     assert np.isfinite(table["valmean_cosine"]).sum() == 4
 
 
-def test_a_checkpoint_holds_the_flow_and_resumes_to_the_same_end(embeddings, tmp_path):
-    def fresh():
-        return FlowFit(embeddings, resolve("default", {"batch_size": 64, "glow": {"hidden": 8}, "epochs": 2}))
-
-    whole, first, resumed = fresh(), fresh(), fresh()
-    whole.run(trainer(whole, tmp_path, enable_checkpointing=False))
-    stop = StopAt(30)  # in the second of two epochs of 22 steps
-    first.run(trainer(first, tmp_path, callbacks=[stop], enable_checkpointing=False))
-    resumed.run(trainer(resumed, tmp_path, enable_checkpointing=False), resume=stop.path)
-    assert (first.steps, resumed.steps) == (30, 44)
-    for name, tensor in whole.module.flow.state_dict().items():
-        torch.testing.assert_close(resumed.module.flow.state_dict()[name], tensor, rtol=0, atol=1e-6)
-
-
-class StopAt(pl.Callback):
-    """Writes a checkpoint after a step, and stops there."""
-
-    def __init__(self, step):
-        self.step = step
-
-    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
-        if trainer.global_step == self.step:
-            self.path = f"{trainer.default_root_dir}/step.ckpt"
-            trainer.save_checkpoint(self.path)
-            trainer.should_stop = True
-
-
 class Asked(TorchDispatchMode):
     """Counts the numbers that Python asks tensors for: on a GPU each would be waited for."""
 

@@ -35,12 +35,6 @@ def test_what_a_recipe_keeps(name, changes, plain, kept):
     assert kept_directions(resolve(name, changes), 80, plain) == kept
 
 
-def test_what_looks_calibrated_is_left_alone_for_similarity():
-    assert kept_directions(PRESETS["similarity-2"], 80, ISOTROPIC).left_alone.startswith(
-        "left alone: the variance is spread over 80 directions (participation ratio, above 75), "
-    )
-
-
 def test_the_effective_rank_is_that_of_the_entropy_of_the_spectrum():
     x = np.random.default_rng(0).normal(size=(300, 5)) * [5, 3, 1, 1, 0]
     variances = np.linalg.eigvalsh(np.cov(x.T, bias=True))

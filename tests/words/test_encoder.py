@@ -11,7 +11,6 @@ from bertflow.words.encoder import WordEncoder, read_static_words
 from bertflow.words.study import Mention
 
 SENTENCE = "the big dogs and the red dogs"  # dogs: two pieces, twice
-DOGS = ([3, 4], [8, 9])
 
 
 @pytest.fixture(scope="module")
@@ -31,26 +30,6 @@ def states(tiny_bert):
         with torch.no_grad():
             found[segment] = [layer[0] for layer in model(**encoded, output_hidden_states=True).hidden_states]
     return found
-
-
-@pytest.mark.parametrize(
-    ("pooling", "expected"),
-    [
-        ("mean(1,2)", lambda layers: (layers[1] + layers[2]).mean(0) / 2),
-        ("first-last-avg", lambda layers: (layers[1] + layers[4]).mean(0) / 2),
-        ("concat(0,3)", lambda layers: torch.cat([layers[0].mean(0), layers[3].mean(0)])),
-        ("cls(3)", lambda layers: layers[3][0]),
-        ("last-token(3)", lambda layers: layers[3][1]),
-        ("max(2)", lambda layers: layers[2].amax(0)),
-        ("mean", lambda layers: layers[4].mean(0)),
-        *((f"mean({at})", lambda layers, at=at: layers[at].mean(0)) for at in range(5)),
-    ],
-)
-@pytest.mark.parametrize("occurrence", [1, 2])
-def test_a_pooling_is_a_row_over_the_pieces_of_the_word(encoder, states, pooling, expected, occurrence):
-    x = encoder.contextual([Mention("dogs", SENTENCE, occurrence)], [pooling])[pooling]
-    pieces = [layer[DOGS[occurrence - 1]] for layer in states[0]]
-    torch.testing.assert_close(torch.from_numpy(x[0]), expected(pieces))
 
 
 @pytest.mark.parametrize(
