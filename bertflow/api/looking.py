@@ -232,11 +232,15 @@ def compare_words(
         A FILE of a study is JSON:
 
         ```json
-        {"mentions": [{"context": "court", "word": "king", "sentence": "..."}, ...]   also label, occurrence, segment
-         "pairs": [["king", "queen"]],                     followed from layer to layer (default: all)
-         "closer": [["king", "queen", "apple"]],           is king nearer to queen than to apple?
-         "offsets": [["king", "man", "queen", "woman"]]}   is king - man the same as queen - woman?
+        {"mentions": [{"context": "court", "word": "king", "sentence": "..."}, ...],
+         "pairs": [["king", "queen"]],
+         "closer": [["king", "queen", "apple"]],
+         "offsets": [["king", "man", "queen", "woman"]]}
         ```
+
+        A mention may also have label, occurrence and segment. The pairs are
+        followed from layer to layer (default: all). Closer asks: is king nearer
+        to queen than to apple? Offsets: is king - man the same as queen - woman?
     """
     from bertflow.opening import load_transformer
     from bertflow.words.encoder import WordEncoder

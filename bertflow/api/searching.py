@@ -137,7 +137,9 @@ def remove_answers(index: Index, ids: Sequence[str], **options: Unpack[IndexOpti
 def recalibrate_index(
     index: str | Path, model: str | Path | None = None, *, calibrate: str | None = None, device: str = "auto"
 ) -> "IndexInfo":
-    """Send the raw embeddings through another calibrator; nothing is encoded again.
+    """Send the raw embeddings through another calibrator.
+
+    Nothing is encoded again.
 
     Args:
         index: File that `search build` wrote.
@@ -169,7 +171,7 @@ def describe_index(index: Place) -> "IndexInfo | CollectionInfo":
     from bertflow.retrieval.origin import CollectionInfo, is_collection
 
     place = index if isinstance(index, str | Path) else index.path
-    return CollectionInfo.of(place) if is_collection(place) else IndexInfo.of(Path(place), brief=False)
+    return CollectionInfo.of(place) if is_collection(place) else IndexInfo.of(Path(place))
 
 
 def search(
@@ -255,9 +257,9 @@ def evaluate_search(
 def write_search_example(
     folder: str | Path, *, answers: int = 1000, sentences: int = 6000, seed: int = 0
 ) -> "SearchExample":
-    """Write answers, labels and text to try a search on, from the docstrings of installed packages.
+    """Write answers, labels and text to try a search on.
 
-    The first line of a docstring should find the paragraph after it.
+    They are docstrings of installed packages: the first line should find the paragraph after it.
 
     Args:
         folder: Where to write answers.jsonl, labels.jsonl and text.txt.

@@ -276,12 +276,11 @@ def help_of_actions(name: str) -> str:
     actions = {action: command(f"{name} {action}") for action in COMMANDS[name].actions}
     about = described(sys.modules[next(iter(actions.values())).function.__module__])
     rows = listed({action: one.summary for action, one in actions.items()})
-    return "\n\n".join(
-        (
-            f"usage: bertflow {name} ACTION [options]",
-            about.description or "",
-            rows,
-            f"`bertflow {name} ACTION --help` lists the options of one.",
-            "\n  ".join(["examples:", *examples_of(about)]),
-        )
-    )
+    return ArgumentParser(
+        usage=f"bertflow {name} ACTION [options]",
+        description=about.description,
+        epilog=f"{rows}\n\n`bertflow {name} ACTION --help` lists the options of one.\n\nexamples:\n  "
+        + "\n  ".join(examples_of(about)),
+        formatter_class=HelpFormatter,
+        add_help=False,
+    ).format_help()

@@ -47,12 +47,12 @@ OWN: Mapping[str, tuple[type, Any, str]] = {
 """Options that are not the function's: annotation, default and help."""
 COMMANDS: Mapping[str, Row] = {
     "demo": Row(
-        "calibrate the embedded encoder on embedded text, and show what improves (a few minutes)",
+        "calibrate a small real BERT, and show what improves (minutes)",
         "demo",
         own=("details",),
     ),
     "fix": Row(
-        "find out why all cosines are high, and write an encoder that is better",
+        "find out why all cosines are high, and write a better encoder",
         "fix",
         ("encoder", "text"),
         ("skip_bad", "details"),
@@ -80,7 +80,7 @@ COMMANDS: Mapping[str, Row] = {
     "fit": Row("fit a calibrator to a store, or to a file of vectors", "fit", (), ("skip_bad",)),
     "transform": Row("calibrate a store, or a file of vectors", "transform", (), ("skip_bad",)),
     "reindex": Row(
-        "calibrate a collection of a database into a new one, without its text",
+        "calibrate a collection of a database into a new one",
         "reindex",
         ("source", "target"),
         ("skip_bad", "json"),
@@ -105,7 +105,7 @@ COMMANDS: Mapping[str, Row] = {
         "reproduce the published figures of bert-base-uncased", "verify_paper", ("model",), ("output",)
     ),
     "paper-tables": Row(
-        "reproduce tables 2 and 3 of the BERT-flow paper on your encoders, with several seeds",
+        "reproduce tables 2 and 3 of the BERT-flow paper on your encoders",
         "paper_tables",
         ("models",),
     ),
@@ -117,7 +117,7 @@ COMMANDS: Mapping[str, Row] = {
         defaults="bertflow.api.looking:report_place",
     ),
     "tokens": Row(
-        "show how text is split into tokens, and what their input embeddings are made of",
+        "show how text is split into tokens, and their input embeddings",
         "inspect_tokens",
         ("texts",),
         ("json",),
@@ -133,13 +133,11 @@ COMMANDS: Mapping[str, Row] = {
         "show what two encoders find for the same queries, side by side",
         "compare",
         ("first", "second", "text"),
-        ("output", "skip_bad", "json"),
+        ("output", "skip_bad", "json", "details"),
     ),
-    "export": Row(
-        "write a sentence-transformers folder, an ONNX graph or a safetensors folder", "export_encoder", ("model",)
-    ),
+    "export": Row("write a folder for sentence-transformers, ONNX or safetensors", "export_encoder", ("model",)),
     "score": Row(
-        "score pairs of sentences by percentiles and probabilities, and detect text out of domain",
+        "score pairs of sentences, and detect text out of domain",
         "score",
         ("encoder", "pairs"),
         ("skip_bad",),
@@ -154,7 +152,7 @@ COMMANDS: Mapping[str, Row] = {
             "recalibrate": Row("", "recalibrate_index", ("index",)),
             "ask": Row("", "search", ("index", "question"), ("json",)),
             "evaluate": Row("", "evaluate_search", ("index",), ("skip_bad", "json")),
-            "info": Row("", "describe_index", ("index",), ("json",)),
+            "info": Row("", "describe_index", ("index",), ("json", "details")),
             "example": Row("", "write_search_example", ("folder",)),
         },
     ),

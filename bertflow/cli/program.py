@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from importlib.metadata import version
+from itertools import takewhile
 from typing import Any
 
 from bertflow.cli.commands import COMMANDS
@@ -28,22 +29,18 @@ from bertflow.registry import did_you_mean
 
 HELP = frozenset(("-h", "--help"))
 """Options with which a command shows something at once, and does nothing."""
-INSTEAD: Mapping[str, str] = {"--print_config": "show all options with their values"}
-"""What a command does with an option, instead of its work: a training would load Lightning for it, slowly."""
-LONGEST = 80
-"""Signs of a command line that are repeated before it is run."""
 DEBUG = "--debug"
 """The option of every command that shows the traceback of an error of bertflow itself."""
 IMPORT = "--import"
 """The option of every command that imports a module of the user's, for rows of their own in our tables."""
 imported: list[str] = []
 """What it imported."""
-_WHOLE, _MEMORY = "Is it whole, and is there room on the disk?", "Ask for less at a time, or take a larger machine."
+_WHOLE = "Is it whole, and is there room on the disk?"
+_MEMORY = "There is not enough memory: {}. Ask for less at a time, or take a larger machine."
 OTHERS: Mapping[str, str] = {
     "SafetensorError": f"A file of weights cannot be read or written: {{}}. {_WHOLE}",
     "OperationalError": f"An index cannot be read or written: {{}}. {_WHOLE}",
-    "MemoryError": f"There is not enough memory: {{}}. {_MEMORY}",
-    "OutOfMemoryError": f"There is not enough memory: {{}}. {_MEMORY}",
+    **dict.fromkeys(("MemoryError", "OutOfMemoryError"), _MEMORY),
 }
 """Errors of the machine that are none of the operating system's, by the name of a class (safetensors', SQLite's and
 torch's are slow to import)."""
@@ -97,9 +94,9 @@ def announced(words: Sequence[str]) -> str:
     import shlex
     import textwrap
 
-    named = next((at for at, word in enumerate(words) if word.startswith("-")), len(words))
-    line = textwrap.shorten(redacted(shlex.join(words[:named])), LONGEST, placeholder=" ...")
-    does = next((INSTEAD[word] for word in words if word in INSTEAD), COMMANDS[words[0]].does)
+    named = takewhile(lambda word: not word.startswith("-"), words)
+    line = textwrap.shorten(redacted(shlex.join(named)), 80, placeholder=" ...")
+    does = "show all options with their values" if "--print_config" in words else COMMANDS[words[0]].does
     return _printable(f"bertflow {line}: {does}")
 
 
@@ -109,10 +106,7 @@ def called(name: str, argv: Sequence[str]) -> int:
     Raises:
         UsageError: If there is no action, or none of that name.
     """
-    from bertflow.cli.command import (  # it loads jsonargparse, which --help and --version do without
-        command,
-        help_of_actions,
-    )
+    from bertflow.cli.command import command, help_of_actions  # loads jsonargparse, which --help does without
 
     actions = COMMANDS[name].actions
     if not actions:
@@ -273,9 +267,11 @@ def notes_on_stderr() -> Iterator[None]:
 
 def _help() -> str:
     rows = listed({name: row.does for name, row in COMMANDS.items()})
-    codes = "0 done, 1 interrupted, 2 usage, 3 data or disk, 4 a threshold was missed, 5 an error of bertflow itself"
-    more = f"`bertflow COMMAND --help` lists the options of one.\nExit codes: {codes}."
-    return f"usage: bertflow COMMAND [options]\n\n{rows}\n\n{more}"
+    return (
+        f"usage: bertflow COMMAND [options]\n\n{rows}\n\n`bertflow COMMAND --help` lists the options of one.\n"
+        "Exit codes: 0 done, 1 interrupted, 2 usage, 3 data or disk,\n"
+        "4 a threshold was missed, 5 an error of bertflow itself."
+    )
 
 
 def listed(summaries: Mapping[str, str]) -> str:

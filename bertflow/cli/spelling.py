@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 from typing import Any, get_args, get_origin
 
 import yaml
@@ -164,7 +165,10 @@ class HelpFormatter(DefaultHelpFormatter):
     """Help without types: what a value can be is in the text."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return "".join(f"{indent}{line}\n" for line in text.splitlines())
+        """Paragraphs are filled; a command line is broken before options, so that it can still be copied."""
+        text = re.sub(r"(?<=\S)\n(?=\S)", " ", text)
+        text = re.sub(rf"^(?=.{{{width}}})( .{{,{width - 2}}}) (?=--)", r"\1 \\\n      ", text, flags=re.M)
+        return "".join(f"{line if line[:1] == ' ' else fill(line, width)}\n" for line in text.splitlines())
 
     def _get_help_string(self, action: Action) -> str:
         text, default = plain(action.help), action.default

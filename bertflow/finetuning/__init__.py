@@ -14,7 +14,7 @@ from bertflow.training.recipe import Recipe, require_least, resolve
 
 @dataclass(frozen=True)
 class FinetuneRecipe:
-    """How an encoder is fine-tuned. The defaults are the paper's, except where a field says otherwise."""
+    """How an encoder is fine-tuned; the defaults are the paper's, or it is said."""
 
     objective: str = "classification"
     """What is learned: classification, regression, in-batch-negatives or, without labels, simcse (configs/simcse.yaml).

@@ -1,7 +1,7 @@
 """What two encoders find for the same queries, side by side, without labels or a judgement."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -76,6 +76,11 @@ class Comparison(AbstractResult):
         """The queries with their nearest texts, side by side, and how much changed."""
         yield self.section()
 
+    def answer(self) -> Iterator[Section]:
+        """One query, if there is one whose nearest text is another one."""
+        told = (min(self.shown, key=lambda one: one.first[0] == one.second[0]),)
+        yield replace(self, shown=told).section(["More queries: --details, or --output DIR."])
+
     def section(self, lines: Sequence[str] = ()) -> Section:
         """The table, after it how much changed, and ``lines``."""
         rows = (
@@ -119,12 +124,11 @@ def load_queries(source: str | Path | Sequence[str], seed: int) -> list[str]:
         DataError: If the file is missing or damaged, or they are too few.
     """
     if isinstance(source, str | Path):
-        names = open_table(source).require(COLUMNS["queries"]) if table_suffix(source) else None
-        found, where = load_sentences(source, names), str(source)
+        found = load_texts(source, open_table(source).require(COLUMNS["queries"]) if table_suffix(source) else None)
     else:
-        found, where = load_texts(source), "queries"
+        found, source = load_texts(source), "queries"
     if len(found) < FEWEST:
-        raise DataError(f"{where} should hold at least {FEWEST} different queries, but holds {len(found)}. Give more.")
+        raise DataError(f"{source} should hold at least {FEWEST} different queries, but holds {len(found)}. Give more.")
     return [found[row] for row in drawn_rows(len(found), MOST, seed)]
 
 
@@ -149,8 +153,7 @@ def compare_systems(
         SideBySide(queries[row], *(tuple(texts[at] for at in side[row][:NEAREST]) for side in (first, second)))
         for row in drawn_rows(len(queries), SHOWN, seed)
     )
-    changed = int((first[:, 0] != second[:, 0]).sum())
-    shared = share_in_common(first, second)
+    shared, changed = share_in_common(first, second), int((first[:, 0] != second[:, 0]).sum())
     return Comparison(systems[0][0], systems[1][0], len(queries), len(texts), shared, changed, tuple(shown))
 
 
@@ -161,8 +164,6 @@ def share_in_common(first: NDArray[np.intp], second: NDArray[np.intp]) -> float:
 
 def nearest_rows(queries: NDArray[np.floating], texts: NDArray[np.floating]) -> NDArray[np.intp]:
     """The texts of the largest cosines with each query (q, SHARED), the nearest first; equal ones in their order."""
-    found, unit = [], unit_rows(texts)
-    for start in range(0, len(queries), BLOCK):
-        cosines = unit_rows(queries[start : start + BLOCK]) @ unit.T
-        found.append(np.argsort(-cosines, axis=1, kind="stable")[:, :SHARED])
-    return np.concatenate(found)
+    asked, unit = unit_rows(queries), unit_rows(texts).T
+    starts = range(0, len(asked), BLOCK)
+    return np.concatenate([np.argsort(-asked[at : at + BLOCK] @ unit, 1, "stable")[:, :SHARED] for at in starts])

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from bertflow.retrieval import Answers, Index, IndexOptions, Place
 from bertflow.retrieval.calibrating import COUNTS, parse_own
 from bertflow.retrieval.collection_index import CollectionIndex
 from bertflow.retrieval.index import AnswerIndex, require_new_index
-from bertflow.retrieval.origin import Origin, is_collection
+from bertflow.retrieval.origin import Origin, fact_lines, is_collection
 from bertflow.retrieval.storage import Storage
 
 ENGINES: Mapping[str, str] = {
@@ -51,7 +51,6 @@ class IndexInfo(AbstractResult):
         digest: Fingerprint of the calibrator; empty for raw embeddings.
         source: How the encoder is opened.
         chunks: How the texts of answers are split; None if they are not.
-        brief: Whether a person reads one line of it, or all.
     """
 
     path: Path
@@ -63,21 +62,19 @@ class IndexInfo(AbstractResult):
     digest: str
     source: Mapping[str, Any]
     chunks: str | None = None
-    brief: bool = True
-
-    not_in_json: ClassVar[tuple[str, ...]] = ("brief",)
 
     def parts(self) -> Iterator[str]:
-        """One line, or a line a fact."""
-        if self.brief:
-            how = f"calibrated by {self.calibrator} ({self.digest[:8]})" if self.digest else "as the encoder makes them"
-            split = f" split by {self.chunks}" if self.chunks else ""
-            yield f"{self.path}: {self.answers} answers{split}, {self.phrases} phrases, {how}"
-        else:
-            yield from (f"{key}: {value}" for key, value in self.as_dict().items())
+        """A line a fact."""
+        return fact_lines(self.as_dict())
+
+    def answer(self) -> Iterator[str]:
+        """One line."""
+        how = f"calibrated by {self.calibrator} ({self.digest[:8]})" if self.digest else "as the encoder makes them"
+        split = f" split by {self.chunks}" if self.chunks else ""
+        yield f"{self.path}: {self.answers} answers{split}, {self.phrases} phrases, {how}"
 
     @classmethod
-    def of(cls, path: Path, brief: bool = True) -> "IndexInfo":
+    def of(cls, path: Path) -> "IndexInfo":
         """Read the file; needs no encoder.
 
         Raises:
@@ -86,7 +83,7 @@ class IndexInfo(AbstractResult):
         with closing(Storage(path)) as storage:
             counts, facts = (storage.count("answers"), storage.count("phrases")), storage.facts()
         kept: dict[str, Any] = {key: facts[key] for key in ("dim", "recipe", "calibrator", "digest", "source")}
-        return cls(path, *counts, **kept, chunks=facts.get("chunks"), brief=brief)
+        return cls(path, *counts, **kept, chunks=facts.get("chunks"))
 
 
 def require_file(place: object, action: str) -> None:
@@ -155,9 +152,10 @@ def build(
     if chunks:
         source["chunks"] = ""  # the index splits, the encoder does not
     encoder = load(**{**source, "device": options.get("device")})
-    how: dict[str, Any] = {"progress": progress, "chunks": chunks, "calibrate": calibrate}
-    with AnswerIndex.create(index, encoder, given, source, **how) as made:
-        return IndexInfo.of(made.path)
+    with AnswerIndex.create(
+        index, encoder, given, source, progress=progress, chunks=chunks, calibrate=calibrate
+    ) as new:
+        return IndexInfo.of(new.path)
 
 
 def recalibrate(index: str | Path, model: str | Path | None, calibrate: str | None, device: str) -> IndexInfo:
@@ -172,10 +170,9 @@ def recalibrate(index: str | Path, model: str | Path | None, calibrate: str | No
             return IndexInfo.of(opened.path)
     with closing(Storage(Path(index))) as storage:
         held = storage.facts()["source"]
-    options = {} if (Path(model) / "calibrator").is_dir() else {key: held.get(key) for key in held if key != "model"}
+    options = {} if (Path(model) / "calibrator").is_dir() else {key: held[key] for key in held if key != "model"}
     source = _source(model, **options)
-    encoder = load(**{**source, "device": device})
-    with AnswerIndex.open(index, encoder, recalibrate=True) as opened:
+    with AnswerIndex.open(index, load(**{**source, "device": device}), recalibrate=True) as opened:
         opened.remember(source)
         return IndexInfo.of(opened.path)
 

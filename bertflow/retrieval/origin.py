@@ -5,9 +5,10 @@ query-encoder/  embeds questions for the target, where the job was given a model
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from typing_extensions import TypedDict
 
@@ -113,6 +114,15 @@ def is_collection(place: object) -> bool:
     return (Path(place) / RECORD).exists() or (address and not Path(place).exists())
 
 
+def fact_lines(facts: Mapping[str, Any]) -> Iterator[str]:
+    """A line a fact that is known, also for each fact of a fact."""
+    for name, value in facts.items():
+        if isinstance(value, Mapping):
+            yield from fact_lines(value)
+        elif value or value == 0:
+            yield f"{name}: {value}"
+
+
 @dataclass(frozen=True, repr=False)
 class CollectionInfo(AbstractResult):
     """What is in a collection of a database.
@@ -131,9 +141,7 @@ class CollectionInfo(AbstractResult):
 
     def parts(self) -> Iterator[str]:
         """A line a fact."""
-        said = self.as_dict()
-        facts = said.pop("facts")
-        yield from (f"{key}: {value}" for key, value in {**said, **facts}.items() if value is not None)
+        yield from fact_lines(self.as_dict())
 
     @classmethod
     def of(cls, place: str | Path) -> "CollectionInfo":

@@ -98,7 +98,7 @@ class SearchScores(AbstractResult):
         for row in self.differences:
             value, ends = 100 * row["difference"], interval(row["ci_low"], row["ci_high"], "")
             raw, calibrated, *_ = cells
-            yield f"{row['metric']}: {calibrated} less {raw} is {value:+.2f}, 95 % interval {ends}"
+            yield f"{row['metric']}: {calibrated} minus {raw} is {value:+.2f}, 95 % interval {ends}"
         yield f"{self.questions} questions, {self.answers} answers; x 100; ties count against the index."
         if self.questions_in_index:
             yield f"{self.questions_in_index} of the questions are in the index themselves, and find themselves there."
@@ -187,7 +187,7 @@ def rank_lists(
     pairs = load_pairs(given, "candidates")
     with opener() as opened:
         encoder = opened.encoder
-    systems = {"raw": encoder.raw, **({encoder.calibrator.spelled: encoder} if encoder.calibrator is not None else {})}
+    systems = {"raw": encoder.raw} | ({encoder.calibrator.spelled: encoder} if encoder.calibrator else {})
     (sides,) = encode_sets(systems, [pairs], progress=progress)
     figures = candidate_figures(pairs, sides, "cosine", resamples, seed)
     return _scores(figures, list(systems), sum(map(len, lists_of(pairs))), 0)

@@ -47,7 +47,7 @@ PURPOSES: Mapping[str, str] = {"similarity": "similarity-2", "search": "search-2
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a flow is built and trained. Each field also says what the released code and the paper have."""
+    """How a flow is built and trained, with the values of the code and the paper."""
 
     preset: str = "default"
     """The preset that the other fields depart from: similarity-2 (or default), search-2, both-2, paper-tf,

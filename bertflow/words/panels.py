@@ -25,8 +25,8 @@ from bertflow.tables import Section, Table, cell
 from bertflow.words.encoder import WordEncoder
 from bertflow.words.study import STATIC, Labels, Study
 
-MEASURES: Mapping[str, str] = {"cosine": "Cosine", "euclidean": "Euclidean distance"}
-"""What is measured of every two words; a section and a row of pictures each."""
+MEASURES: Mapping[str, str] = {"euclidean": "Euclidean distance", "cosine": "Cosine"}
+"""What is measured of every two words; a section and a row of pictures each. What is seen last matters most."""
 OFFSETS = ("cosine of the two", "length of the first", "length of the second", "shorter / longer")
 """What is printed of two offsets: the first as vectors, the others as scalars."""
 SCALES = (("cosine", slice(None)), ("euclidean", slice(1)), ("euclidean", slice(1, None)))

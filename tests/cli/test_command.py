@@ -251,7 +251,7 @@ def test_the_help_is_the_docstring(capsys):
     text = capsys.readouterr().out
     for line in (
         "usage: bertflow answer MODEL [TEXT] --where WHERE [options]",
-        "Answer what was asked.\n\nIn two lines, 95 % of the time,\nand a third.",
+        "Answer what was asked.\n\nIn two lines, 95 % of the time, and a third.",
         "  MODEL                 An encoder: hub id, folder.",
         "  TEXT                  What to read.",
         "--k K  ",  # "-k, --k K" from Python 3.13 on, "-k K, --k K" before

@@ -155,7 +155,7 @@ sys.meta_path.insert(0, NoTorch())
         ("fix minilm text.txt --seed 1", "bertflow fix minilm text.txt: find out why all cosines are high"),
         ("search ask faq.index how", "bertflow search ask faq.index how: keep known answers in an index"),
         ("train --output run", "bertflow train: fit a flow"),
-        ("demo", "bertflow demo: calibrate the embedded encoder"),
+        ("demo", "bertflow demo: calibrate a small real BERT"),
     ],
 )
 def test_a_program_says_what_it_will_do_before_anything_slow_is_loaded(line, said, tmp_path):
