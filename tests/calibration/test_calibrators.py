@@ -126,10 +126,11 @@ def test_a_power_leaves_a_power_of_each_variance(power):
 
 
 @pytest.mark.parametrize("power", [-0.5, 1.5, True, "half", float("nan")])
-def test_a_power_that_is_no_share_is_refused(power):
-    with pytest.raises(UsageError) as refused:
-        Whitening(power=power).fit(anisotropic_embeddings())
-    assert str(refused.value) == f"Whitening(power=...) takes a number from 0 to 1, got {power!r}."
+def test_a_power_that_is_no_share_is_refused(power, refusal):
+    assert (
+        refusal(lambda: Whitening(power=power).fit(anisotropic_embeddings()), error=UsageError)
+        == f"Whitening(power=...) takes a number from 0 to 1, got {power!r}."
+    )
 
 
 def test_standardizing_is_a_diagonal_gaussian():

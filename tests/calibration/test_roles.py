@@ -10,7 +10,7 @@ from bertflow.calibration.flow import FlowCalibrator
 from bertflow.calibration.queries import crops, matched
 from bertflow.calibration.spelling import load_calibrator, parse_system
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.errors import DataError, UnknownNameError
+from bertflow.errors import UnknownNameError
 from bertflow.moments import Moments
 
 from ..test_unit_length import unit
@@ -89,10 +89,10 @@ def test_what_is_saved_keeps_both_roles(tmp_path):
     assert again.get_params() == {"n_components": 4, "power": 0.5}
 
 
-def test_another_role_is_refused():
-    with pytest.raises(UnknownNameError) as refused:
-        Center().fit(DOCUMENTS).transform(QUERIES, "question")
-    assert str(refused.value).startswith("Unknown role 'question'. Known: document, query.")
+def test_another_role_is_refused(refusal):
+    assert refusal(lambda: Center().fit(DOCUMENTS).transform(QUERIES, "question"), error=UnknownNameError).startswith(
+        "Unknown role 'question'. Known: document, query."
+    )
 
 
 def test_an_encoder_moves_what_it_encodes_as_a_query(tiny_bert):
@@ -115,10 +115,8 @@ def test_crops_are_spans_of_two_to_six_words_and_the_same_each_time():
     assert all(any(crop in document for document in documents) for crop in drawn)
 
 
-def test_crops_of_no_words_are_refused():
-    with pytest.raises(DataError) as refused:
-        crops(["", "  "])
-    assert str(refused.value) == "Crops are drawn from documents with words, but none of 2 has any."
+def test_crops_of_no_words_are_refused(refusal):
+    assert refusal(crops, ["", "  "]) == "Crops are drawn from documents with words, but none of 2 has any."
 
 
 def test_matched_crops_move_by_the_role_of_queries_and_not_by_their_topic():

@@ -177,9 +177,8 @@ def test_a_layer_out_of_range_gives_the_range(refusal, layer):
     )
 
 
-def test_sif_without_counts_says_what_to_do():
-    with pytest.raises(UsageError) as caught:
-        pool([torch.ones(3, 6, 4)], TokenViews(MASK, MASK), POOLINGS["sif"])
+def test_sif_without_counts_says_what_to_do(refusal):
     assert (
-        str(caught.value) == "The pooling sif needs token counts. Call count_tokens(sentences), or give token_counts."
+        refusal(pool, [torch.ones(3, 6, 4)], TokenViews(MASK, MASK), POOLINGS["sif"], error=UsageError)
+        == "The pooling sif needs token counts. Call count_tokens(sentences), or give token_counts."
     )

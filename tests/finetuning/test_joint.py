@@ -236,7 +236,5 @@ def test_a_joint_run_is_a_calibrated_encoder(run, tmp_path):
         ({"joint": "both"}, UnknownNameError, "Unknown joint loss 'both'. Known: apart, labels, sum."),
     ],
 )  # fmt: skip
-def test_what_cannot_be_joint_is_refused(changes, error, message, tiny_bert):
-    with pytest.raises(error) as caught:
-        fitted(tiny_bert, **changes)
-    assert str(caught.value).startswith(message)
+def test_what_cannot_be_joint_is_refused(changes, error, message, tiny_bert, refusal):
+    assert refusal(fitted, tiny_bert, error=error, **changes).startswith(message)
