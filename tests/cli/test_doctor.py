@@ -53,18 +53,3 @@ def test_folders_are_run_here(system, exported, tmp_path):
     folders = (exported, tmp_path / "calibrated", tmp_path / "raw")
     codes = [main(["doctor", "--golden", str(exported), "--model", str(folder)]) for folder in folders]
     assert codes == [0, 0, 4]
-
-
-REFUSALS = {
-    "neither server nor folder": ((), 2, "One of url, a server, and model, a folder, is needed; got neither."),
-    "a folder of something else": (("--model", "."), 2, ". cannot be run here: it holds none of"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSALS)
-def test_what_cannot_be_done_is_refused_in_one_line(exported, tmp_path, capsys, case, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    arguments, code, text = REFUSALS[case]
-    assert main(["doctor", "--golden", str(exported), *arguments]) == code
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.removeprefix("error: ").startswith(text)

@@ -176,17 +176,3 @@ def test_a_system_has_the_name_that_is_given(evaluate, fitted, namesakes, tmp_pa
     assert code == 0
     assert re.findall("^(.*): encoder", out, re.MULTILINE) == ["raw of short", "raw of encoder", "best", "lr=0.1"]
     assert out.splitlines()[-1] == f"next: bertflow inspect {namesakes[0]}"
-
-
-@pytest.mark.parametrize(
-    ("models", "message"),
-    [
-        (["one={0}", "one={1}"], "Two systems would be called 'raw of one'. Name one as NAME=path, or leave one out."),
-        (["one={0}/none"], "The model folder {0}/none does not exist. Give an existing folder, or a hub id."),
-        (["{0}/lr=1/e"], "The model folder {0}/lr=1/e does not exist. Give an existing folder, or a hub id."),
-    ],
-)
-def test_a_name_that_cannot_be_used_is_one_line(evaluate, namesakes, models, message):
-    code, _, err = evaluate(*(model.format(*namesakes) for model in models), "--tasks", "news")
-    assert code in (2, 3)
-    assert err == f"error: {message.format(*namesakes)}\n"

@@ -86,14 +86,6 @@ def test_options_of_the_trainer_are_lightnings(option, arguments, tmp_path):
 @pytest.mark.parametrize(
     ("given", "code", "message"),
     [
-        (["--trainer.precision=bf16-true"], 2, "Weights are trained in float32, but trainer.precision is bf16-true. "
-         "Choose 32-true, bf16-mixed or 16-mixed; mixed ones compute in half precision."),
-        (["--data.tasks=stsb"], 2, "The option data.tasks means nothing to classification. Leave it out."),
-        (["--data.only=neutral"], 2, "The option data.only means nothing to classification. Leave it out."),
-        (["--data.leave_out=sts7"], 2, "STS tasks need the folder they lie in. Give data.data_dir."),
-        (["--data.pairs=null"], 2, "The objective classification needs pairs. Give a file with --data.pairs."),
-        (["--data.pairs=null", "--finetune.objective=regression"], 2, "The objective regression needs pairs. Give a "
-         "file with --data.pairs or STS tasks with --data.tasks."),
         (["--data.classes=[good,bad]"], 3, "{path}, line 2: a label should be one of good, bad, "
          "got 'entailment'. Repair the label, leave the pair out, or name the classes with data.classes."),
         (["--finetune.learning_rate=1e30", "--finetune.warmup=0", "--trainer.log_every_n_steps=1"], 3, "The loss "

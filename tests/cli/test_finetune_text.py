@@ -70,24 +70,6 @@ def test_files_are_given_by_place_or_by_name():
     assert "--objective" in command("finetune").help()
 
 
-@pytest.mark.parametrize(
-    ("given", "code", "message"),
-    [
-        (["--data.pairs=other.txt"], 2, "Unrecognized arguments: {text}. `bertflow finetune --print_config` shows all "
-         "options with their values."),
-        (["--data.only=entailment"], 2, "The option data.only means nothing to simcse. Leave it out."),
-        (["--finetune.batch_size=500"], 2, "A step takes finetune.batch_size 500 pairs, but there are 71 to train on. "
-         "Give more pairs, or lower it."),
-        (["--objective=in-batch-negatives", "--data.columns=[a]"], 2, "The option data.columns means nothing to "
-         "in-batch-negatives. Leave it out."),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_used_is_one_line(given, code, message, arguments, text, tmp_path, capsys):
-    assert bertflow([*arguments, *given]) == code
-    assert capsys.readouterr().err.splitlines()[-1] == f"error: {message.format(text=text)}"
-    assert not (tmp_path / "run" / "encoder").exists()
-
-
 def test_evaluate_takes_it_and_says_what_was_seen(arguments, tmp_path, capsys):
     assert bertflow([*arguments, "--trainer.max_steps=1"]) == 0
     rows = "".join(f"{TEXT[k]}\tthe {noun} sleeps\t{k}\n" for k, noun in enumerate(NOUNS))

@@ -13,6 +13,7 @@ CALLS = {
     "fix": "fix BERT text.txt --output out/new",
     "train": "train --encoder.model=BERT --data.sentences=text.txt --output=out/new",
     "finetune": "finetune --encoder.model=BERT --data.pairs=nli.tsv --output=out/new",
+    "finetune on text": "finetune --objective simcse text.txt --encoder.model=BERT --output=out/new",
     "embed": "embed text.txt --model BERT --store out/new",
     "embed nothing": "embed --store out/new",
     "fit": "fit --vectors x.npy --calibrator abtt(1) --output out/new",
@@ -20,15 +21,19 @@ CALLS = {
     "reindex": "reindex lancedb:db/docs lancedb:db/new --calibrator center --model BERT --output out/new",
     "adapt": "adapt BERT text.txt --output out/new",
     "evaluate": "evaluate BERT --tasks mine --data_dir data",
+    "evaluate nothing": "evaluate --tasks mine --data_dir data",
     "sweep": "sweep BERT --tasks mine --data_dir data",
     "verify-paper": "verify-paper BERT --data_dir data",
     "paper-tables": "paper-tables BERT --data_dir data --output out/new",
     "inspect": "inspect BERT --text text.txt --output out/new",
     "tokens": "tokens dog",
+    "tokens of nothing": "tokens --model BERT",
+    "words of nothing": "words --model BERT",
     "words": "words dog cat --in dog --model BERT --output out/new",
     "compare": "compare BERT BERT text.txt --queries text.txt",
     "export": "export BERT --target sentence-transformers --output out/new",
     "score": "score BERT labels.tsv --fit_on text.txt",
+    "score nothing": "score BERT",
     "search build": "search build out/new --answers answers.tsv --model BERT",
     "search add": "search add faq.index --answers more.tsv",
     "search update": "search update faq.index --answers answers.tsv",
@@ -38,6 +43,7 @@ CALLS = {
     "search evaluate": "search evaluate faq.index --labels right.tsv",
     "search example": "search example out/new",
     "serve": "serve BERT --port 0",
+    "doctor of nothing": "doctor --golden exported",
     "doctor": "doctor --golden exported --model exported",
 }
 """What every call of a command begins with."""
@@ -92,6 +98,9 @@ EARLY = {
         "--flow.preset nonsense": "Unknown preset",
         "--flow.batch_size 0": "batch_size",
         "--flow.learning_rate nan": "learning_rate cannot be nan",
+        "--flow.preset paper-tf --purpose search": "The purpose search has the preset search-2, but paper-tf is named",
+        "--data.tasks stsb": "Text comes from data.sentences or from data.tasks, but both were given.",
+        "--flow.n_components 17": "n_components should be from 1 to 16, got 17.",
         "--flow.n_components -1": "flow.n_components must be at least 1, got -1",
         "--data.max_sentences 0": "max_sentences should be 2 or more",
         "--data.sentences missing.txt": "missing.txt is missing",
@@ -111,7 +120,17 @@ EARLY = {
         "--data.top_score -1": "top_score should be 1 or more",
         "--finetune.max_length 9999": "max_length must be from 3 to 64 tokens",
         f"--finetune.batch_size 15 {TWO_RANKS}": "must be a multiple of that, got 15",
+        "--data.tasks stsb": "The option data.tasks means nothing to classification. Leave it out.",
+        "--data.only neutral": "The option data.only means nothing to classification. Leave it out.",
+        "--data.leave_out sts7": "STS tasks need the folder they lie in. Give data.data_dir.",
+        "--data.pairs null": "The objective classification needs pairs. Give a file with --data.pairs.",
+        "--data.pairs null --finetune.objective regression": "needs pairs. Give a file with --data.pairs or STS tasks",
         "--data.leave_out nonsense --data.data_dir data": "Unknown task 'nonsense'",
+    },
+    "finetune on text": {
+        "--data.pairs other.tsv": "Unrecognized arguments: text.txt. `bertflow finetune --print_config` shows all",
+        "--data.only entailment": "The option data.only means nothing to simcse. Leave it out.",
+        "--objective in-batch-negatives --data.columns [a]": "data.columns means nothing to in-batch-negatives.",
     },
     "embed": ENCODER
     | {
@@ -178,12 +197,18 @@ EARLY = {
         "--ceiling --retrieval labels.tsv": "The ceiling is learned from graded pairs, but another table was given.",
         "--fit_on eval": "fit_on is for the baselines, but none were asked for.",
     },
+    "evaluate nothing": {
+        "one=no/such/e": "The model folder no/such/e does not exist. Give an existing folder, or a hub id.",
+        "no/such/lr=1/e": "The model folder no/such/lr=1/e does not exist.",
+    },
     "sweep": {option: said for option, said in ENCODER.items() if "pooling" not in option}
     | {
         "--tokens nonsense": "Unknown token reduction",
         "--fit_on missing.txt": "missing.txt is missing",
         "--layers 99": "layers go from 0 (embedding layer) to 4 for this encoder, got 99",
         "--layers nonsense": "layers takes numbers with commas",
+        "--labels labels.tsv --compare sn": "tasks belongs to the STS tasks, which labels does without.",
+        "--columns 1,2": "The option columns belongs to the probe of words, which needs labels in CoNLL columns.",
         "--folds 3": "folds belongs to the probe",
         "--tasks nonsense": "Unknown task",
     },
@@ -212,6 +237,18 @@ EARLY = {
         "--pairs sts12,sts13 --data_dir data": "pairs takes one task, got 2: sts12, sts13. Choose one.",
     },
     "tokens": {"--model no/such/folder": "does not exist", "--model BERT --segment 9": "it knows segments 0 to 1"},
+    "tokens of nothing": {
+        "": "One of texts, pair and vocabulary is wanted, got none of them. Give one.",
+        "a --pair a b": "One of texts, pair and vocabulary is wanted, got several. Give one.",
+        "--vocabulary --segment 1": "segment is for texts, which vocabulary does without. Leave one out.",
+    },
+    "words of nothing": {
+        "": "Words with sentences (--in), or a study, are wanted; got neither. Give one of them.",
+        "man dog": "Words and sentences belong together, but a sentence (--in) is missing. Give both.",
+        "--in man": "Words and sentences belong together, but the words to look for are missing. Give both.",
+        "--study bank --format svg": "format is for the pictures, which need output. Give both or neither.",
+        "--study banks": "Unknown study 'banks'. Known: king-queen, bank, bank-separate; or a JSON file of yours.",
+    },
     "words": {
         "--pooling nonsense": "Unknown pooling",
         "--pooling mean(99)": "the encoder has 4 blocks",
@@ -250,12 +287,21 @@ EARLY = {
         "--false_match_rate nan": "false_match_rate cannot be nan",
         "--max_sentences -1": "max_sentences should be 2 or more",
         "--domain missing.txt": "missing.txt is missing",
+        "--columns a": "--columns takes two columns of text, as a,b or 1,2; got 'a'.",
         "--output out/a.xyz": "Unknown ending",
         "--save text.txt/a": "text.txt/a: Not a directory",
         "--save BERT": "BERT is not empty and is not an encoder that was saved with its scores",
         "--precision 2 --labels labels.tsv": "A precision lies above 0 and is at most 1, got 2",
         "--recall 0 --labels labels.tsv": "A recall lies above 0",
         "--precision 0.9": "A precision needs labelled pairs",
+    },
+    "score nothing": {
+        "": "There is nothing to score. Give a table of PAIRS, or a text with --domain.",
+        "labels.tsv --save out/x": "--save goes with --fit_on TEXT, which is missing. Add it, or leave --save out.",
+        "labels.tsv --domain nli.tsv --output o.csv": "--output holds one table, but both PAIRS and --domain",
+        "labels.tsv": "BERT holds no scores.json. Fit the scores to your text: add --fit_on TEXT.",
+        "labels.tsv --fail_on_drift": "--fail_on_drift needs the text to look at. Give it with --domain TEXT.",
+        "--domain nli.tsv": "BERT holds no domain/. Say what ordinary text is: add --fit_on TEXT.",
     },
     "search build": ENCODER
     | {
@@ -276,12 +322,16 @@ EARLY = {
         "--timeout nan": "timeout cannot be nan",
         "--connections 0": "Limits must be above zero",
     },
+    "doctor of nothing": {
+        "": "One of url, a server, and model, a folder, is needed; got neither.",
+        "--model data": "data cannot be run here: it holds none of",
+    },
     "doctor": {"--batch 0": "batch should be 1 or more", "--key NO_SUCH": "NO_SUCH, which is not set"},
 }
 """A command -> what is wrong with a name, a number or a path -> a part of what is said."""
 
 
-PARSED_SLOWLY = ("train", "finetune")
+PARSED_SLOWLY = ("train", "finetune", "finetune on text")
 """Their parsers know all options of Lightning's Trainer."""
 OF_DATA = ("missing", "no/such", "text.txt", "--resume", "cats", "--tasks sts12")
 """What shows that a file or a place is wrong: exit code 3."""

@@ -219,39 +219,6 @@ def test_too_little_text_saves_no_domain_check_and_says_so(tiny_bert, files, tmp
     assert "No domain check is saved: A density of 16 dimensions needs at least 64 sentences" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (["{saved}"], 2, "There is nothing to score. Give a table of PAIRS, or a text with --domain."),
-        (["{saved}", "{files}/pairs.tsv", "--save", "x"], 2,
-         "--save goes with --fit_on TEXT, which is missing. Add it, or leave --save out."),
-        (["{saved}", "{files}/pairs.tsv", "--pooling", "cls"], 3,
-         "The calibrator was fitted on embeddings by tiny-bert with pooling 'mean'; this is tiny-bert with pooling "
-         "'cls' (another pooling makes other embeddings). Use the encoder that it was fitted on, fit again, or give "
-         "force=True."),
-        (["{saved}", "{files}/pairs.tsv", "--domain", "{files}/new.txt", "--output", "o.csv"], 2,
-         "--output holds one table, but both PAIRS and --domain were given. Call the command twice."),
-        (["{files}/whitened", "{files}/pairs.tsv"], 2,
-         "{files}/whitened holds no scores.json. Fit the scores to your text: add --fit_on TEXT."),
-        (["{saved}", "{files}/pairs.tsv", "--fail_on_drift"], 2,
-         "--fail_on_drift needs the text to look at. Give it with --domain TEXT."),
-        (["{files}/whitened", "--domain", "{files}/new.txt"], 2,
-         "{files}/whitened holds no domain/. Say what ordinary text is: add --fit_on TEXT."),
-        (["{saved}", "{files}/pairs.tsv", "--columns", "a"], 2,
-         "--columns takes two columns of text, as a,b or 1,2; got 'a'."),
-        (["{saved}", "{files}/labels.tsv", "--columns", "a,c"], 3,
-         "{files}/labels.tsv should have the columns a + c, but has a, b, label. Rename its columns, or name two of "
-         "them with the option columns."),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_used_is_one_line(arguments, code, message, saved, files, capsys):
-    def spelled(text):
-        return text.replace("{saved}", str(saved)).replace("{files}", str(files))
-
-    assert main(["score", *map(spelled, arguments), "--device", "cpu"]) == code
-    assert capsys.readouterr().err == f"error: {spelled(message)}\n"
-
-
 def test_text_that_the_calibrator_was_fitted_on_is_refused(files, tmp_path, capsys):
     (tmp_path / "seen.txt").write_text("\n".join(sentences(200, 5)))
     argv = [str(files / "whitened"), str(files / "pairs.tsv"), "--fit_on", str(tmp_path / "seen.txt")]

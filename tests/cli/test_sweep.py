@@ -120,12 +120,6 @@ def test_what_words_cannot_be_probed_with_is_one_line(arguments, message, tiny_b
     assert refused(capsys, tiny_bert, "--device", "cpu", "--labels", conll, *arguments) == f"error: {message}\n"
 
 
-def test_options_of_words_are_refused_without_words(tiny_bert, labels, capsys):
-    message = "belongs to the probe of words, which needs labels in CoNLL columns. Leave one out."
-    assert refused(capsys, tiny_bert, "--labels", labels, "--compare", "sn") == f"error: The option compare {message}\n"
-    assert refused(capsys, tiny_bert, "--columns", "1,2") == f"error: The option columns {message}\n"
-
-
 @pytest.mark.slow
 def test_on_a_real_encoder_the_tuned_last_layer_is_best(minilm, shared_data, tmp_path):
     argv = [str(minilm), "--data_dir", str(shared_data / "sts"), "--tokens", "mean,cls", "--max_length", "128"]

@@ -1,6 +1,5 @@
 import json
 
-import pytest
 from transformers import AutoTokenizer, DistilBertConfig, DistilBertModel, ErnieConfig, ErnieModel
 
 from bertflow.cli import main
@@ -90,17 +89,3 @@ def test_a_vocabulary_needs_no_weights(tiny_bert, tmp_path, capsys):
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
         (tmp_path / name).write_bytes((tiny_bert / name).read_bytes())
     assert "special tokens" in printed(capsys, "--vocabulary", "--model", tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "One of texts, pair and vocabulary is wanted, got none of them. Give one."),
-        (["a", "--pair", "a", "b"],
-         "One of texts, pair and vocabulary is wanted, got several. Give one."),
-        (["--vocabulary", "--segment", "1"],
-         "segment is for texts, which vocabulary does without. Leave one out."),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_used_is_one_line(arguments, message, tiny_bert, capsys):
-    assert refused(capsys, *arguments, "--model", tiny_bert) == (2, f"error: {message}\n")

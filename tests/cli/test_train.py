@@ -213,27 +213,6 @@ def test_every_config_can_be_read_and_names_its_preset(path, tmp_path):
 SEE = "`bertflow train --print_config` shows all options with their values."
 
 
-@pytest.mark.parametrize(
-    ("given", "code", "message"),
-    [
-        (["--flow.preset=paper-tf", "--purpose=search"], 2, "The purpose search has the preset search-2, but paper-tf "
-         "is named, too. Leave one of them out."),
-        (["--flow.glow.coupling=x"], 2, "Unknown coupling 'x'. Known: additive, affine."),
-        (["--trainer.precision=bf16-mixed"], 2, "The flow's mathematics needs float32 or better, but trainer.precision "
-         "is bf16-mixed. Choose 32-true or 64-true; encoder.dtype sets the encoder's own precision."),
-        (["--data.tasks=stsb"], 2, "Text comes from data.sentences or from data.tasks, but both were given. Leave one "
-         "out."),
-        (["--flow.n_components=17"], 2, "n_components should be from 1 to 16, got 17."),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_used_is_one_line(given, code, message, arguments, capsys, tmp_path):
-    assert bertflow(["train", *arguments, *given]) == code
-    errors = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("note: ")]
-    assert len(errors) == 1
-    assert errors[0].startswith(f"error: {message}")
-    assert not (tmp_path / "run").exists()
-
-
 TOO_LARGE = "it has more than 50 levels, or an alias of a list. Write the list out"
 BOMB = "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 9))
 CHAIN = "".join(f"a{i}: &a{i} [*a{i - 1}]\n" for i in range(1, 2000))

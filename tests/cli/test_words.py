@@ -67,22 +67,3 @@ def test_without_matplotlib_pictures_are_refused_before_the_work(tiny_bert, tmp_
     assert captured.err == "error: This needs the package matplotlib. Install it with: pip install 'bertflow[plots]'\n"
     assert captured.out == ""
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "Words with sentences (--in), or a study, are wanted; got neither. Give one of them."),
-        (["man", "dog"],
-         "Words and sentences belong together, but a sentence (--in) is missing. Give both."),
-        (["--in", "the man"],
-         "Words and sentences belong together, but the words to look for are missing. Give both."),
-        (["--study", "bank", "--format", "svg"],
-         "format is for the pictures, which need output. Give both or neither."),
-        (["--study", "banks"],
-         "Unknown study 'banks'. Known: king-queen, bank, bank-separate; or a JSON file of yours."),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_used_is_one_line(arguments, message, tiny_bert, capsys):
-    assert main(["words", *arguments, "--model", str(tiny_bert)]) == 2
-    assert capsys.readouterr().err == f"error: {message}\n"
