@@ -4,7 +4,6 @@ import dataclasses
 import importlib
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -111,17 +110,6 @@ def test_the_printed_ledger_is_the_one_that_is_kept(command):
     assert printed == (FOLDER / "claims.md").read_text(encoding="utf-8")
 
 
-def test_printing_needs_neither_data_nor_a_model():
-    # A fresh interpreter, in which importing torch would be noticed.
-    code = (
-        "import sys; import claims; code = claims.main([]); "
-        "assert not {'torch', 'transformers'} & set(sys.modules); sys.exit(code)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=FOLDER, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("# Claims")
-
-
 class Sampled:
     """A bench that counts what is asked of it."""
 
@@ -176,20 +164,6 @@ def test_a_verdict_in_the_file_that_its_numbers_deny_is_not_believed(command, tm
     kept["rare-far"]["results"]["inner"]["verdict"] = rules.HOLDS
     path.write_text(json.dumps(kept))
     assert command.read_ledger(path)["rare-far"]["results"]["inner"]["verdict"] == rules.FAILS
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--only", "nothing"], "unknown claim 'nothing'. Known: cone, "),
-        (["--run"], "no --data_dir was given. Give --data_dir DATA."),
-        (["--ledger", "missing.json"], "missing.json holds no claim yet. Measure them: --run --data_dir DATA."),
-    ],
-)
-def test_what_cannot_be_done_is_refused_in_words(command, capsys, arguments, said):
-    with pytest.raises(SystemExit, match="2"):
-        command.main(arguments)
-    assert said in capsys.readouterr().err
 
 
 def test_weighted_mean_cosine_of_each_row_once_is_the_mean_cosine():

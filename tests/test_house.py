@@ -182,18 +182,25 @@ def test_imports_wait_until_they_are_used(code):
 
 
 EXTRAS = {
-    "bertflow.integrations.langchain": ("langchain_core", "langchain-core", "langchain"),
-    "bertflow.integrations.mteb": ("mteb", "mteb", "mteb"),
-    "bertflow.integrations.usearch": ("usearch.index", "usearch", "search"),
-    "bertflow.plots": ("matplotlib.figure", "matplotlib", "plots"),
+    "langchain_core": ("integrations.langchain", "langchain-core", "langchain"),
+    "lancedb": ("databases.lancedb", "lancedb", "lancedb"),
+    "matplotlib.figure": ("plots", "matplotlib", "plots"),
+    "mteb": ("integrations.mteb", "mteb", "mteb"),
+    "prometheus_client": ("serve.metrics", "prometheus_client", "serve"),
+    "psycopg": ("databases.pgvector", "psycopg, pgvector", "pgvector"),
+    "qdrant_client": ("databases.qdrant", "qdrant-client", "qdrant"),
+    "starlette": ("serve.server", "starlette", "serve"),
+    "usearch.index": ("integrations.usearch", "usearch", "search"),
+    "uvicorn": ("serve.server", "uvicorn", "serve"),
 }
-"""Module -> what it imports, the package of that, and the extra that brings it."""
+"""What is imported -> the module that does so, the package, and the extra that brings it."""
 
 
-@pytest.mark.parametrize("module", EXTRAS)
-def test_without_an_extra_its_pip_line_is_given(module):
-    imported, package, extra = EXTRAS[module]
-    script = f"import sys; sys.modules[{imported!r}] = None\ntry: import {module}\nexcept ImportError as no: print(no)"
+@pytest.mark.parametrize("imported", EXTRAS)
+def test_without_an_extra_its_pip_line_is_given(imported):
+    module, package, extra = EXTRAS[imported]
+    script = f"import sys; sys.modules[{imported!r}] = None\ntry: import bertflow.{module}\n"
+    script += "except ImportError as no: print(no)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == f"This needs the package {package}. Install it with: pip install 'bertflow[{extra}]'\n"
 

@@ -109,45 +109,6 @@ def test_the_plain_loop_fits_its_flow(tiny_bert, stock):
     assert any(parameter.abs().max() > 0 for parameter in (flow.stacks[0][0].last, flow.norms[0][0].b))
 
 
-AMD = """processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: AMD EPYC
-flags\t\t: fpu avx512f avx512_bf16\n\nprocessor\t: 1\n"""
-INTEL = """processor\t: 0\ncpu family\t: 6\nmodel\t\t: 143\nmodel name\t: Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz
-flags\t\t: fpu avx512f avx512_bf16 amx_bf16 amx_tile\n"""
-
-
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [
-        (AMD, "AMD EPYC family 26 (AVX-512, bfloat16)"),
-        (INTEL, "Intel Xeon Platinum 8481C family 6 model 143 (AVX-512, AMX, bfloat16)"),
-    ],
-)
-def test_a_processor_is_named_by_what_decides_its_speed(tmp_path, text, name, page):
-    (tmp_path / "cpuinfo").write_text(text)
-    assert page.processor_name(tmp_path / "cpuinfo") == name
-
-
-def kept(name, value, target=None, met=None):
-    row = {"name": name, "value": value, "unit": "x", "target": target, "at_most": False, "met": met}
-    return {"part": {"rows": [row], "conditions": {}}}
-
-
-def test_the_table_has_a_column_for_each_processor(page):
-    found = page.table({"one": kept("a", 2.5, 1.5, True), "two": kept("a", 1.25, 1.5, False), "three": kept("b", 3)})
-    assert found.splitlines()[0] == "| what | target | one | two | three |"
-    assert found.splitlines()[2:] == ["| a | ≥ 1.5 | 2.5, met | 1.25, **missed** |  |", "| b |  |  |  | 3 |"]
-
-
-def test_only_what_stands_between_the_two_lines_is_written(tmp_path, page):
-    (tmp_path / "page.md").write_text("no place for a table\n")
-    with pytest.raises(SystemExit, match=r"should have the lines <!-- begin: python benchmarks/bench.py -->"):
-        page.write_section(tmp_path / "page.md", "bench.py", "| a table |")
-    begin = page.BEGIN.format("bench.py")
-    (tmp_path / "page.md").write_text(f"before\n{begin}old\n{page.END}after\n")
-    page.write_section(tmp_path / "page.md", "bench.py", "new")
-    assert (tmp_path / "page.md").read_text() == f"before\n{begin}\nnew\n\n{page.END}after\n"
-
-
 def test_the_page_quotes_the_results_that_are_kept(page):
     results = json.loads((Path(page.__file__).parent / "results.json").read_text("utf-8"))
     assert page.section(results) in page.PAGE.read_text("utf-8")

@@ -47,30 +47,6 @@ def test_without_a_gpu_it_says_so(bench, capsys):
     assert capsys.readouterr().err == "bench_gpu.py: there is no CUDA GPU. Show that it runs by --device cpu --tiny.\n"
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (["--only", "nothing"], "unknown 'nothing'; known: encode"),
-        (["--dtypes", "int8"], "unknown 'int8'; known: float32"),
-        (["--device", "cpu"], "Add --tiny"),
-        (["--device", "cpu", "--tiny", "--only", "tokenize"], "--only encode,tokenize"),
-    ],
-)
-def test_what_cannot_be_measured_is_refused(bench, given, said, capsys):
-    with pytest.raises(SystemExit) as caught:
-        bench.main(given)
-    assert caught.value.code == 2
-    assert said in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_the_tokenizer_is_run_with_so_many_cores(bench, tmp_path):
-    parts, here = importlib.import_module("bench_gpu_parts"), bench.Bench("cpu", bench.TINY, ["bfloat16"], tmp_path)
-    folders = [here.model(shape) for shape in importlib.import_module("bench_gpu_material").SHAPES]
-    (tmp_path / parts.TEXT).write_text(json.dumps(here.sentences))
-    assert all(rate > 0 for rate in parts.in_a_process(folders, 1))
-
-
 def test_the_page_quotes_what_is_kept(bench):
     kept = json.loads(bench.RESULTS.read_text("utf-8")) if bench.RESULTS.exists() else {}
     begin = importlib.import_module("bench_page").BEGIN.format("bench_gpu.py")

@@ -36,13 +36,6 @@ def data(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def vectors(data):
-    path, rng = data / "glove.txt", np.random.default_rng(0)
-    path.write_text("".join(f"{word} {' '.join(map(str, rng.normal(size=4).round(3)))}\n" for word in WORDS))
-    return path
-
-
-@pytest.fixture(scope="module")
 def fitted(tiny_bert, tmp_path_factory):
     folder = tmp_path_factory.mktemp("fitted") / "mine"
     encoder = TransformerEncoder(tiny_bert, pooling="mean(1,2)", device="cpu")
@@ -112,15 +105,6 @@ def test_a_pooling_for_what_is_calibrated_is_refused(evaluate, fitted):
         "error: pooling is for an encoder as it comes, but what was given is calibrated and keeps what it was fitted "
         "with, or word vectors, which have none. Leave it out.\n"
     )
-
-
-def test_word_vectors_and_static_vectors_stand_beside_a_transformer(evaluate, tiny_bert, vectors):
-    given = ("--pooling", "cls", "--tasks", "news", "--compare", "static", "--details")
-    code, out, _ = evaluate(tiny_bert, vectors, *given)
-    assert code == 0
-    systems = [line.rsplit(maxsplit=1)[0].strip() for line in out.splitlines()[3:6]]
-    assert systems == ["raw of tiny-bert", "static of tiny-bert", "raw of glove.txt"]
-    assert "raw of glove.txt: encoder glove.txt, pooling words-mean, seen 0.00 (inductive)." in out
 
 
 def test_the_ceiling_says_what_share_of_the_gap_is_closed_or_why_none(evaluate, fitted, data, tmp_path):

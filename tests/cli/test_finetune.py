@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.metrics import roc_auc_score
 
 from bertflow.cli import main as bertflow
 from bertflow.cli.command import command
@@ -76,13 +75,6 @@ def test_pairs_with_a_scored_sentence_are_left_out_and_counted(arguments, tmp_pa
     assert {"n": 66, "left_out": 6}.items() <= json.loads((tmp_path / "run" / "run.json").read_text())["pairs"].items()
 
 
-@pytest.mark.parametrize("option", ["--trainer.precision=bf16-mixed", "--trainer.accumulate_grad_batches=2",
-                                    "--finetune.gradient_checkpointing=true", "--trainer.max_epochs=2"])  # fmt: skip
-def test_options_of_the_trainer_are_lightnings(option, arguments, tmp_path):
-    assert bertflow([*arguments, option]) == 0
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "done"
-
-
 @pytest.mark.parametrize(
     ("given", "code", "message"),
     [
@@ -112,23 +104,6 @@ def test_the_config_of_the_paper_is_the_papers_recipe():
         "classification", 2e-5, 16, 1.0, 0.1)  # fmt: skip
     assert (recipe.weight_decay, recipe.clip_norm, recipe.max_length, recipe.held_out) == (0.01, 1.0, 64, 0.0)
     assert (arguments["encoder"]["pooling"], arguments["pairs"].only) == ("mean", None)
-
-
-def test_the_stage_that_helps_brings_what_is_entailed_together(arguments, pairs, tiny_bert, tmp_path):
-    rows = [(f"the {a} {noun} sleeps .", f"a {other} in the {place}", LABELS[0 if noun == other else 2])
-            for a in ("big", "small") for noun in NOUNS for other in NOUNS for place in NOUNS]  # fmt: skip
-    pairs.write_text("premise\thypothesis\tlabel\n" + "".join("\t".join(row) + "\n" for row in rows))
-    options = ["--finetune.learning_rate=5e-3", "--finetune.epochs=8"]  # a BERT of 16 dimensions takes larger steps
-    assert bertflow([*arguments, config("nli-siamese"), *options]) == 0
-
-    def told_apart(encoder):
-        red = [(f"the red {one} sleeps .", f"a {other} in the house", one == other) for one in NOUNS for other in NOUNS]
-        first, second, entailed = zip(*red, strict=True)
-        u, v = encoder.encode(first, normalize_embeddings=True), encoder.encode(second, normalize_embeddings=True)
-        return roc_auc_score(entailed, (u * v).sum(1))
-
-    start, end = TransformerEncoder(tiny_bert, "mean(2)"), TransformerEncoder(tmp_path / "run" / "encoder")
-    assert told_apart(end) > told_apart(start) + 0.1
 
 
 def test_the_config_of_the_joint_loss_is_the_released_one():

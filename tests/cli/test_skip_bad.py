@@ -8,7 +8,6 @@ import pytest
 from bertflow.calibration.closed_forms import Whitening
 from bertflow.calibration.spelling import load_calibrator
 from bertflow.cli import main
-from bertflow.store.store import EmbeddingStore
 
 X = np.random.default_rng(0).normal(size=(60, 4)) @ np.diag([1.0, 2, 3, 4])
 BAD = [3, 20, 59]
@@ -97,19 +96,6 @@ def test_rows_that_come_out_infinite_are_left_out(tmp_path, capsys):
     assert main([*given, str(tmp_path / "z.npy"), "--skip_bad", str(tmp_path / "bad.tsv")]) == 0
     assert last_line(capsys) == f"skipped 1 rows, listed in {tmp_path / 'bad.tsv'}"
     np.testing.assert_allclose(np.load(tmp_path / "z.npy"), calibrator.transform(np.delete(x, 7, axis=0)), rtol=1e-6)
-
-
-def test_embed_leaves_out_lines_and_keeps_the_order_of_the_others(tiny_bert, tmp_path, capsys):
-    text, store = tmp_path / "text.txt", tmp_path / "store"
-    text.write_bytes(b"the dog sings .\n\xff\xfe\nthe cat sleeps .\nthe dog sings .\na bird \0 eats .\n")
-    arguments = ["embed", str(text), "--store", str(store), "--model", str(tiny_bert), "--device", "cpu"]
-    assert main(arguments) == 3
-    assert not store.exists()  # nothing is left of what was refused
-    assert capsys.readouterr().err.endswith("line 2: byte 1 is 0xff, which is not UTF-8. Save the file as UTF-8.\n")
-    for _ in range(2):  # the second run compares the text with the store
-        assert main([*arguments, "--skip_bad", str(tmp_path / "bad.csv")]) == 0
-        assert last_line(capsys) == f"skipped 2 rows, listed in {tmp_path / 'bad.csv'}"
-    assert EmbeddingStore.open(store).row_ids.tolist() == [0, 1, 0]
 
 
 def test_pairs_are_left_out_of_a_score(tiny_bert, tmp_path, capsys):

@@ -118,14 +118,3 @@ def test_another_column_can_be_the_tag(tiny_bert, tmp_path, capsys):
 )  # fmt: skip
 def test_what_words_cannot_be_probed_with_is_one_line(arguments, message, tiny_bert, conll, capsys):
     assert refused(capsys, tiny_bert, "--device", "cpu", "--labels", conll, *arguments) == f"error: {message}\n"
-
-
-@pytest.mark.slow
-def test_on_a_real_encoder_the_tuned_last_layer_is_best(minilm, shared_data, tmp_path):
-    argv = [str(minilm), "--data_dir", str(shared_data / "sts"), "--tokens", "mean,cls", "--max_length", "128"]
-    assert main(["sweep", *argv, "--output", str(tmp_path)]) == 0
-    rows = json.loads((tmp_path / "sweep.json").read_text())["rows"]
-    raw = {row["pooling"]: 100 * row["value"] for row in rows if row["calibrator"] == "raw"}
-    assert max(raw, key=raw.get) == "mean(6)"
-    assert raw["mean(6)"] == pytest.approx(82.63, abs=0.1)
-    assert raw["mean(0)"] == pytest.approx(64.92, abs=0.1)

@@ -140,20 +140,6 @@ def test_trainer_options_come_before_the_recipe(option, name, value, tmp_path):
     assert getattr(build_trainer(options.trainer, tmp_path, recipe), name) == value
 
 
-@pytest.mark.parametrize(
-    ("argv", "limits"),
-    [
-        ([], (4, 375)),
-        (["--flow.epochs=9"], (9, 0)),
-        (["--flow.epochs=9", "--flow.steps=50"], (9, 50)),
-        (["--flow.preset=paper-tf"], (1, 0)),
-    ],
-)
-def test_epochs_of_the_users_lift_the_limit_of_steps(argv, limits):
-    recipe = parse_options(argv).flow
-    assert (recipe.epochs, recipe.steps) == limits
-
-
 def test_a_limit_of_the_users_replaces_all_of_the_recipe(tmp_path):
     options = parse_options(["--trainer.max_steps=500", "--trainer.accelerator=cpu"])
     trainer = build_trainer(options.trainer, tmp_path, {"max_epochs": 8, "max_steps": -1})

@@ -1,4 +1,3 @@
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -37,14 +36,3 @@ def test_figures_that_are_all_reproduced_are_exit_code_0(command, monkeypatch):
     code, out, err = command()
     assert (code, "error" in err) == (0, False)
     assert out.count("PASS  ") == len(CHECKS)
-
-
-@pytest.mark.slow
-def test_the_real_small_bert_runs_through_every_line(minilm, shared_data, tmp_path, capsys):
-    arguments = ["--data_dir", str(shared_data / "sts"), "--device", "cpu", "--output", str(tmp_path)]
-    assert main(["verify-paper", str(minilm), *arguments]) == 4
-    assert "6 blocks, 384 wide: it is another encoder" in capsys.readouterr().out
-    rows = json.loads((tmp_path / "verification.json").read_text())["rows"]
-    found = {(row["task"], row["pooling"], row["aggregation"], row["whitened"]): row["value"] for row in rows}
-    assert len(found) == len(CHECKS)
-    assert found["stsb", "mean", "wmean", False] == pytest.approx(0.8203, abs=1e-4)

@@ -1,8 +1,6 @@
 """What only Postgres does: types of columns and keys, new columns of a table, names, renames, and who may do what."""
 
 import logging
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -262,14 +260,3 @@ def test_a_password_that_postgres_repeats_is_not_said(monkeypatch):
 def test_an_option_that_libpq_does_not_know_is_refused():
     with pytest.raises(UsageError, match=r'invalid connection option "colour"\.$'):
         open_collection("pgvector:postgresql://ann@127.0.0.1:1/db/docs?colour=red")
-
-
-def test_without_the_extra_the_pip_line_is_given():
-    script = (
-        "import sys; sys.modules['psycopg'] = None\n"
-        "from bertflow.retrieval.collections import open_collection\n"
-        "try: open_collection('pgvector:postgresql://h/d/t')\n"
-        "except ImportError as error: print(error)"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.strip().endswith("pip install 'bertflow[pgvector]'")

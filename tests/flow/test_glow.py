@@ -57,14 +57,6 @@ def test_the_released_configs_have_the_released_number_of_parameters(dim, levels
     assert sum(parameter.numel() for parameter in flow.parameters()) == trainable
 
 
-@pytest.mark.parametrize("dim", [2, 3, 7, 12, 65, 384])
-def test_the_default_starts_as_the_identity(dim):
-    x = torch.randn(5, dim, generator=seeded())
-    z, logabsdet = build_glow(dim, GlowConfig(hidden=8, levels=3))(x)
-    assert torch.equal(z, x)
-    assert torch.equal(logabsdet, torch.zeros(5))
-
-
 def test_the_released_order_of_z_is_factored_parts_then_top():
     flow = build_glow(8, GlowConfig(levels=3, depth=1, hidden=4, factored_first=True))
     x = torch.arange(8.0)[None]
@@ -166,23 +158,6 @@ def test_samples_are_where_the_density_says(changes):
         share = ((samples > middle) == side).all(1).double().mean()
         expected = (density * ((x > middle) == side).all(1)).sum() * cell
         assert share.item() == pytest.approx(expected.item(), abs=0.015)
-
-
-def test_nll_falls_when_the_flow_is_trained():
-    # A banana: no affine map makes it Gaussian.
-    x = torch.randn(512, 2, generator=seeded())
-    x = torch.stack((x[:, 0], x[:, 1] + x[:, 0].square()), 1)
-    flow = build_glow(2, GlowConfig(hidden=16, initialization="data"))
-    initialize(flow, x)
-    optimizer = torch.optim.Adam(flow.parameters(), lr=1e-2)
-    losses = []
-    for _ in range(40):
-        optimizer.zero_grad()
-        loss = -flow.log_prob(x).mean()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert losses[-1] < losses[0] - 0.3
 
 
 def test_a_flow_exports_with_any_number_of_rows():

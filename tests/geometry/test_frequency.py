@@ -15,7 +15,6 @@ from bertflow.geometry.frequency import (
     words_by_rank,
 )
 from bertflow.tables import MISSING
-from bertflow.words.encoder import read_static_words
 
 WORDS = [f"w{at}" for at in range(40)]
 COUNTS = {word: 1000 // (at + 1) for at, word in enumerate(WORDS)}
@@ -95,14 +94,6 @@ def test_what_coordinates_explain_is_the_r2_of_a_regression():
     expected = 1 - residual.var() / target.var()
     assert explained_by(xy, target) == pytest.approx(expected)
     assert explained_by(np.vstack([xy, [9.0, 9.0]]), np.append(target, np.nan)) == pytest.approx(expected)
-
-
-@pytest.mark.slow
-def test_rare_words_are_not_the_longest_in_the_real_encoder(minilm, shared_data):
-    from bertflow.data.corpus import read_frequencies
-
-    found = words_by_rank(*read_static_words(minilm), read_frequencies(shared_data / "text/en_50k.txt.gz"))
-    assert [round(row.length, 2) for row in found] == [1.05, 1.25, 1.26, 1.17]
 
 
 def test_length_and_frequency_are_correlated_as_scipy_does():

@@ -8,7 +8,7 @@ from scipy import stats
 
 from bertflow.geometry.cloud import ROWS, Cloud, K, nearest
 from bertflow.geometry.fitted import LEVELS, length_quantiles, length_spread
-from bertflow.geometry.measures import MEASURES, mean_cosine, measured, of_gaussian
+from bertflow.geometry.measures import MEASURES, measured, of_gaussian
 from bertflow.geometry.pairs import alignment
 from bertflow.similarity import SIMILARITIES
 from bertflow.store.store import EmbeddingStore
@@ -215,18 +215,3 @@ def test_quantiles_are_those_of_the_squared_lengths():
     assert observed[49] == pytest.approx(np.median(lengths))
     assert stats.chi2(4).cdf(4 * expected) == pytest.approx(LEVELS)
     assert length_spread(expected, observed) > 2  # heavy tails
-
-
-@pytest.mark.slow
-def test_the_real_encoder_is_as_anisotropic_as_was_measured(minilm, shared_data):
-    from bertflow.data.pairs import unique_sentences
-    from bertflow.data.sts import load_sts
-    from bertflow.data.sts_tasks import SUITES
-    from bertflow.encoder.transformer import TransformerEncoder
-
-    sentences = unique_sentences([load_sts(task, shared_data / "sts") for task in SUITES["sts7"]])
-    assert len(sentences) == 26173
-    expected = {"mean(0)": 0.33, "mean(1,2)": 0.60, "mean(3)": 0.52, "mean": 0.03}
-    found = TransformerEncoder(minilm, pooling="mean", max_length=128).encode_poolings(sentences, list(expected))
-    clouds = {pooling: Cloud(x) for pooling, x in found.items()}
-    assert {pooling: round(mean_cosine(cloud), 2) for pooling, cloud in clouds.items()} == expected

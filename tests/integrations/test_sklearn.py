@@ -9,12 +9,11 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.closed_forms import Center, Whitening
-from bertflow.data.docstrings import docstring_pairs
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
 from bertflow.integrations.sklearn import SentenceVectorizer
@@ -95,14 +94,3 @@ def test_before_the_fit_it_refuses(vectorizer):
 )
 def test_what_is_no_list_of_texts_is_refused(vectorizer, text, message, refusal):
     assert refusal(vectorizer.fit, text) == (message)
-
-
-@pytest.mark.slow
-def test_it_classifies_real_text(minilm):
-    # Is a docstring's line the summary, or the first words of the paragraph after it? Guessing is right half the time.
-    pairs = docstring_pairs()
-    rows = np.random.default_rng(0).permutation(len(pairs))[:150]
-    texts = [pairs.first[row] for row in rows] + [" ".join(pairs.second[row].split()[:12]) for row in rows]
-    labels = [0] * len(rows) + [1] * len(rows)
-    pipeline = make_pipeline(SentenceVectorizer(str(minilm), device="cpu"), LogisticRegression(max_iter=1000))
-    assert cross_val_score(pipeline, texts, labels, cv=3).mean() > 0.6

@@ -11,7 +11,7 @@ import bertflow
 from bertflow.cli import main
 from bertflow.cli.command import command
 from bertflow.data.pairs import load_pairs
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import UsageError
 from bertflow.finetuning import FinetuneRecipe
 from bertflow.flow import GlowConfig
 from bertflow.training.recipe import Recipe
@@ -65,16 +65,6 @@ def test_a_run_that_is_done_is_opened(run, encoder, tmp_path):
     ]
     assert again.record == run.record
     assert again.encoder.dim == run.encoder.dim
-
-
-def test_other_sentences_do_not_go_on_with_a_run(encoder, tmp_path):
-    stopped = {**TRAINER, "callbacks": [Stop()]}
-    run = bertflow.train(encoder, SENTENCES, FLOW, stopped, output=tmp_path / "run", report=False)
-    assert (run.status, run.exit_code) == ("interrupted", 1)
-    with pytest.raises(DataError, match=r"was made with text\.sentences 144, but now it is 100\."):
-        bertflow.train(encoder, SENTENCES[:100], FLOW, stopped, tmp_path / "run", "auto", report=False)
-    finished = bertflow.train(encoder, SENTENCES, FLOW, stopped, tmp_path / "run", "auto", report=False)
-    assert (finished.status, finished.record.steps) == ("done", 8)
 
 
 class Stop(pl.Callback):

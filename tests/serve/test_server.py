@@ -225,26 +225,7 @@ def test_a_command_is_stopped_quietly(folder, monkeypatch, capsys, number):
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_host_that_is_allowed_may_call_it(client_of, folder, tmp_path):
-    with served(client_of, folder, tmp_path / "log", "--allow_host", "A.example, b.example") as (_, client):
-        found = [
-            client.ask("/health", headers={"Host": name})[0] for name in ("a.example", "b.example:80", "c.example")
-        ]
-    assert found == [200, 200, 403]
-
-
 def test_the_key_in_the_environment_counts(folder, monkeypatch):
     monkeypatch.setenv("BERTFLOW_API_KEY", "two\nlines")
     with pytest.raises(UsageError, match="The key should be ASCII"):
         bertflow.serve_encoder(str(folder), port=0)
-
-
-@pytest.mark.parametrize("package", ["starlette", "uvicorn", "prometheus_client"])
-def test_without_the_extra_the_pip_line_is_given(folder, monkeypatch, capsys, package):
-    for name in [name for name in sys.modules if name.startswith(("bertflow.serve.", f"{package}."))]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, package, None)
-    assert main(["serve", str(folder), "--port", "0"]) == 2
-    assert capsys.readouterr().err == (
-        f"error: This needs the package {package}. Install it with: pip install 'bertflow[serve]'\n"
-    )

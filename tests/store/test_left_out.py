@@ -5,8 +5,6 @@ that word.
 """
 
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -145,19 +143,6 @@ def test_a_run_that_is_cut_off_anywhere_comes_to_the_same_store(text, bert, tmp_
         bertflow.embed([text], store=tmp_path / "store", model=encoder, shards=3)
     assert len(skipped) == 4
     assert files(tmp_path / "store") == files(tmp_path / "whole")
-
-
-@pytest.mark.slow
-def test_two_processes_make_the_store_that_one_makes(text, bert, tmp_path):
-    text.write_text("\n".join(f"{line} {word}" for word in ("dog", "bird", "man") for line in LINES * 40))
-    assert embed(text, bert, tmp_path / "one", "--skip_bad", tmp_path / "one.tsv") == 0
-    command = [sys.executable, "-m", "bertflow", "embed", str(text), "--model", str(bert), "--device", "cpu"]
-    command += ["--shards", "3", "--store", str(tmp_path / "two"), "--skip_bad"]
-    running = [subprocess.Popen([*command, str(tmp_path / f"{name}.tsv")]) for name in ("first", "second")]
-    assert [process.wait(200) for process in running] == [0, 0]
-    assert files(tmp_path / "two") == files(tmp_path / "one")
-    for name in ("first", "second"):
-        assert (tmp_path / f"{name}.tsv").read_text() == (tmp_path / "one.tsv").read_text()
 
 
 def test_a_damaged_file_beside_such_a_store_is_made_again(text, bert, tmp_path):

@@ -12,7 +12,6 @@ import pytest
 from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.errors import DataError, UnknownNameError, UsageError
 from bertflow.files import write_json
-from bertflow.moments import Moments
 from bertflow.records import read_record, write_record
 from bertflow.store.build import default_shards
 from bertflow.store.store import EmbeddingStore
@@ -91,11 +90,6 @@ def test_rows_come_in_blocks(built, size, start, stop):
     blocks = list(built.blocks(size, start, stop))
     assert max([0, *map(len, blocks)]) <= size
     np.testing.assert_array_equal(np.concatenate([np.empty((0, 5)), *blocks]), EXPECTED[start:stop])
-
-
-def test_moments_stream_over_it(built):
-    streamed, whole = Moments.merged(map(Moments.of, built.blocks(7))), Moments.of(EXPECTED)
-    np.testing.assert_allclose(streamed.covariance, whole.covariance, rtol=1e-12, atol=1e-12)
 
 
 def test_a_distinct_sentence_is_encoded_once(build, tmp_path):

@@ -9,7 +9,6 @@ from bertflow.store.text import (
     exact_hashes,
     first_appearances,
     index_text,
-    number_rows,
     text_digest,
     text_rows,
 )
@@ -53,18 +52,6 @@ def test_some_rows_of_a_text_are_read_alone(tmp_path, start, stop):
     index = index_text(corpus(), tmp_path)
     assert index[0] == 119
     assert list(text_rows(tmp_path, start, stop)) == distinct_rows(corpus())[0][start:stop]
-
-
-def test_only_what_is_needed_stays_on_disk(tmp_path):
-    index_text(corpus(), tmp_path)
-    names = {path.name for path in tmp_path.iterdir()}
-    assert names == {"sentences.txt", "starts.npy", "row_ids.npy", "text_hashes.npy"}
-
-
-def test_rows_are_numbered_by_first_appearance():
-    row_ids = np.empty(6, dtype=np.int64)
-    assert number_rows(np.array([0, 1, 0, 3, 1, 3]), row_ids) == 3
-    assert row_ids.tolist() == [0, 1, 0, 2, 1, 2]
 
 
 def test_the_order_and_the_repeats_of_a_text_are_in_its_fingerprint():

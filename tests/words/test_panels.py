@@ -206,22 +206,6 @@ def test_a_study_of_another_form_is_refused_in_words(written, content, message, 
     assert refusal(load_study, path) == (f"{path}: {message}")
 
 
-@pytest.mark.parametrize(
-    ("content", "what"),
-    [
-        ({"pairs": []}, "is not a complete study: it has no mentions"),
-        ({"mentions": ROWS, "pears": []}, "is not a study: pears is not one of its keys"),
-        ({"mentions": [ROW, {"word": "cat"}]}, "is not a complete study: it has no mentions.1.sentence"),
-        ({"mentions": [ROW, {**ROW, "words": 2}]}, "is not a study: mentions.1.words is not one of its keys"),
-        ({"mentions": [ROW, {**ROW, "word": 2}]},
-         "is not a complete study: mentions.1.word should be a valid string, got 2"),
-    ],
-)  # fmt: skip
-def test_a_study_whose_fields_are_of_another_type_is_refused_with_the_field(written, content, what, refusal):
-    path = written(content)
-    assert refusal(load_study, path) == (f"{path} {what}. Repair the file.")
-
-
 def test_an_unknown_study_lists_the_known(refusal):
     assert refusal(load_study, "kings", error=UnknownNameError) == (
         "Unknown study 'kings'. Known: king-queen, bank, bank-separate; or a JSON file of yours."
