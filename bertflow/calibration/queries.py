@@ -1,10 +1,10 @@
 """Queries lie elsewhere than documents, and what stands in for them where there are none: crops of the documents.
 
-    crops      random spans of 2 to 6 words of the documents themselves
+    crops      random spans of 2 to 6 words of the documents themselves, without numbers and punctuation
     matched    crops that are moved by real queries
 
 The mean of some queries also holds their topics. So each query q is compared with the crops that are nearest to it,
-which share its topic, and few queries say little:
+which share its topic, where each side is centered by its own mean; and few queries say little:
 
     crop + n/(n + 20) * mean over n queries of (q - mean of its 20 nearest crops)
 
@@ -13,6 +13,7 @@ An index that is there already stays as it is if only queries are moved, by half
 """
 
 import copy
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -28,6 +29,8 @@ from bertflow.maps import fitted_map, unit
 from bertflow.moments import Moments
 from bertflow.similarity import unit_rows
 
+WORD = re.compile(r"[^\W\d_]{2,}")
+"""A word of a crop."""
 CROPS = 2000
 """Crops that are drawn."""
 WORDS = (2, 6)
@@ -44,10 +47,13 @@ harmed no cell of the harm suite; all of it cost up to 6 points of 100 on some (
 def crops(documents: Sequence[str], n: int = CROPS, seed: int = 0) -> list[str]:
     """``n`` random spans of 2 to 6 words, each of a random document; a shorter document is taken whole.
 
+    Words are letters alone: article numbers and punctuation are rare in queries, and with them the spans of a catalogue
+    were unlike queries. A document without such words is read as it is.
+
     Raises:
         DataError: If there is no document with words.
     """
-    words = [found for document in documents if (found := document.split())]
+    words = [found for document in documents if (found := WORD.findall(document) or document.split())]
     if not words:
         raise DataError(f"Crops are drawn from documents with words, but none of {len(documents):,} has any.")
     generator, drawn = np.random.default_rng(seed), []
@@ -60,7 +66,8 @@ def crops(documents: Sequence[str], n: int = CROPS, seed: int = 0) -> list[str]:
 
 def matched(queries: NDArray[np.floating], cropped: NDArray[np.floating]) -> NDArray[np.floating]:
     """Rows of crops (m, dim), moved to where queries (n, dim) are, but not to where their topics are."""
-    nearest = np.argsort(-unit_rows(queries) @ unit_rows(cropped).T, axis=1)[:, :NEAREST]
+    asked, known = (unit_rows(rows - rows.mean(0)) for rows in (queries, cropped))
+    nearest = np.argsort(-asked @ known.T, axis=1)[:, :NEAREST]
     apart = (queries - cropped[nearest].mean(1)).mean(0)
     moved: NDArray[np.floating] = cropped + apart * (len(queries) / (len(queries) + PRIOR))
     return moved.astype(cropped.dtype)

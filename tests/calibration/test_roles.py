@@ -119,13 +119,19 @@ def test_crops_of_no_words_are_refused(refusal):
     assert refusal(crops, ["", "  "]) == "Crops are drawn from documents with words, but none of 2 has any."
 
 
-def test_matched_crops_move_by_the_role_of_queries_and_not_by_their_topic():
+def test_matched_crops_move_by_the_role_of_queries_and_not_by_their_topics():
     generator = np.random.default_rng(0)
     topics, role = 4 * generator.normal(size=(10, 20)), np.full(20, 1.0)
     cropped = topics[generator.integers(10, size=1000)] + generator.normal(size=(1000, 20))
-    queries = topics[0] + role + generator.normal(size=(400, 20))  # of one topic
+    asked = np.concatenate([np.arange(400) % 10, np.zeros(200, int)])  # a third and more of one topic
+    queries = topics[asked] + role + generator.normal(size=(600, 20))
     moved = matched(queries, cropped).mean(0) - cropped.mean(0)
-    assert np.linalg.norm(moved - role) < 0.1 * np.linalg.norm(queries.mean(0) - cropped.mean(0) - role)
+    assert np.linalg.norm(moved - role) < 0.3 * np.linalg.norm(queries.mean(0) - cropped.mean(0) - role)
     few = matched(queries[:20], cropped).mean(0) - cropped.mean(0)
     assert 0.3 < few.mean() < 0.7  # half of the way
     np.testing.assert_allclose(np.cov(matched(queries, cropped).T), np.cov(cropped.T))
+
+
+def test_crops_have_no_numbers_and_no_punctuation():
+    assert set(" ".join(crops(["Tent A-139. In stock, 2 cabins!"])).split()) == {"Tent", "In", "stock", "cabins"}
+    assert set(crops(["12 345"])) == {"12 345"}
