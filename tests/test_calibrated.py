@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from bertflow.calibrated import CalibratedEncoder, encode_systems, mapped_on
+from bertflow.calibrated import CalibratedEncoder, mapped_on
 from bertflow.calibration.closed_forms import AllButTheTop, Center
 from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.encoder.transformer import TransformerEncoder
@@ -38,24 +38,9 @@ def tiny(tiny_bert):
     return TransformerEncoder(tiny_bert, pooling="mean(1,2)")
 
 
-def test_it_calibrates_what_the_encoder_makes():
-    encoder = CountingEncoder()
-    calibrated = CalibratedEncoder.fit(encoder, Center(), SENTENCES)
-    x = encoder.encode(SENTENCES)
-    np.testing.assert_allclose(calibrated.encode(SENTENCES), x - x.mean(0), rtol=1e-6)
-
-
 def test_repeated_sentences_are_fitted_once():
     calibrated = CalibratedEncoder.fit(CountingEncoder(), Center(), [*SENTENCES, *SENTENCES])
     assert calibrated.calibrator.moments_.n == len(SENTENCES)
-
-
-def test_a_saved_one_is_loaded_bit_by_bit(tiny, tmp_path):
-    calibrated = CalibratedEncoder.fit(tiny, AllButTheTop(k=1), SENTENCES)
-    calibrated.save(tmp_path / "saved")
-    loaded = CalibratedEncoder.load(tmp_path / "saved")
-    np.testing.assert_array_equal(loaded.encode(SENTENCES), calibrated.encode(SENTENCES))
-    assert loaded.describe() == calibrated.describe()
 
 
 def test_it_says_what_it_was_fitted_on(tiny):
@@ -117,20 +102,6 @@ def test_an_encoder_that_cannot_be_written_is_refused(tmp_path, refusal):
         "calibrator.save(folder)."
     )
     assert not list(tmp_path.iterdir())
-
-
-def test_systems_that_share_an_encoder_share_one_pass():
-    encoder = CountingEncoder()
-    systems = {
-        "raw": encoder,
-        "same recipe": CountingEncoder(),
-        "centered": CalibratedEncoder.fit(encoder, Center(), SENTENCES),
-    }
-    encoder.asked = 0
-    embeddings = encode_systems(systems, SENTENCES)
-    assert (encoder.asked, systems["same recipe"].asked) == (len(SENTENCES), 0)
-    np.testing.assert_array_equal(embeddings["same recipe"], embeddings["raw"])
-    np.testing.assert_array_equal(embeddings["centered"], systems["centered"].encode(SENTENCES))
 
 
 def test_a_pooling_that_weighs_by_frequency_counts_what_is_fitted_on(tiny_bert, caplog):

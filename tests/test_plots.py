@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="the plots extra is not installed")
 
-from bertflow.plots import curves, heatmaps, histograms, intervals, save_figure, scatters, to_svg
+from bertflow.plots import curves, heatmaps, histograms, intervals, scatters, to_svg
 
 
 def drawn():
@@ -28,12 +28,6 @@ def test_rows_columns_and_panels_are_named():
     assert [label.get_text() for label in raw.get_yticklabels()] == ["layer 0", "layer 1"]
     assert [label.get_text() for label in raw.get_xticklabels()] == ["mean", "cls"]
     assert raw.get_title() == "raw"
-
-
-def test_equal_figures_are_equal_bytes(tmp_path):
-    for name in ("a.png", "b.png"):
-        save_figure(drawn(), tmp_path / name)
-    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
 
 
 def test_no_window_and_no_state_is_needed():

@@ -75,13 +75,6 @@ def test_results_are_written_and_equal_byte_for_byte(evaluate, fitted, tmp_path)
     assert json.loads((tmp_path / "one" / "run.json").read_text())["arguments"][0] == str(fitted)
 
 
-def test_retrieval_and_binary_tasks_stand_beside(evaluate, fitted, data):
-    code, out, _ = evaluate(fitted, "--tasks", "news", "--retrieval", data / "faq.tsv", "--binary", data / "qnli.tsv")
-    assert code == 0
-    assert out.splitlines()[1].split()[:4] == ["system", "news", "hit@1", "MRR"]
-    assert "qnli" in out.splitlines()[1]
-
-
 @pytest.mark.parametrize(("limit", "code"), [("-100", 0), ("100", 4)])
 def test_a_missed_threshold_is_exit_code_4(evaluate, fitted, limit, code):
     found, _, err = evaluate(fitted, "--tasks", "news", "--compare", "raw", "--fail_below", f"news={limit}")

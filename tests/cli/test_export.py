@@ -1,6 +1,5 @@
 import json
 
-import numpy as np
 import pytest
 
 import bertflow
@@ -25,17 +24,6 @@ def test_an_encoder_as_it_comes_takes_a_pooling(tiny_bert, tmp_path, capsys):
     assert main([*arguments, "--max_length", "32", "--output", str(tmp_path / "out")]) == 0
     assert "tiny-bert, cls(2), as it comes" in capsys.readouterr().out
     assert json.loads((tmp_path / "out" / "sentence_bert_config.json").read_text())["max_seq_length"] == 32
-
-
-def test_safetensors_is_what_our_own_load_reads(saved, tmp_path):
-    out = tmp_path / "out"
-    assert main(["export", str(saved), "--target", "safetensors", "--output", str(out)]) == 0
-    np.testing.assert_array_equal(
-        bertflow.CalibratedEncoder.load(out, device="cpu").encode(TEXT),
-        bertflow.CalibratedEncoder.load(saved, device="cpu").encode(TEXT),
-    )
-    assert (out / "golden.json").is_file()
-    assert (out / "README.md").is_file()
 
 
 def test_another_dtype_is_another_encoder(saved, tmp_path):

@@ -15,15 +15,6 @@ from bertflow.cli.commands import COMMANDS
 from bertflow.cli.program import RANKS, announced, main, run
 from bertflow.errors import DataError, MissingExtraError, ThresholdMissedError, UnknownNameError
 
-HEAVY = ("torch", "transformers", "pytorch_lightning", "sklearn", "datasets", "scipy", "numpy")
-
-
-@pytest.mark.parametrize("arguments", ["import bertflow", "from bertflow.cli import main; main(['--help'])"])
-def test_importing_and_helping_load_nothing_heavy(arguments):
-    script = f"import sys; {arguments}; print([name for name in {HEAVY} if name in sys.modules])"
-    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert finished.stdout.splitlines()[-1] == "[]"
-
 
 def test_a_name_that_is_not_public_is_an_attribute_error():
     with pytest.raises(AttributeError, match="No bertflow attribute nothing"):
@@ -116,16 +107,6 @@ def test_the_traceback_is_shown_for_debugging(how, capsys, monkeypatch):
         monkeypatch.setenv("BERTFLOW_DEBUG", "1")
     assert run(command, ["x"] if how == "environment" else ["--debug", "x"]) == 5
     assert "Traceback" in capsys.readouterr().err
-
-
-def test_a_reader_that_closes_the_pipe_is_no_error():
-    line = "run(lambda argv: print('line\\n' * 100000) or 0, [])"
-    script = f"import sys; from bertflow.cli.program import run; sys.exit({line})"
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, "-c", script], **pipes) as process:
-        process.stdout.readline()
-        process.stdout.close()
-        assert process.stderr.read() == ""
 
 
 def test_a_warning_is_one_line(capsys):

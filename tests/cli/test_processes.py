@@ -61,36 +61,6 @@ def test_a_signal_in_the_middle_of_a_write_leaves_nothing_half_written(job, numb
     assert [path.name for path in (place / "out").iterdir()] == ["new"], "what the dead left is removed"
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=16k", "none", str(folder)], check=False, capture_output=True
-    )
-    if mounted.returncode:
-        pytest.skip("only the superuser may mount a file system")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
-FULL = {
-    **JOBS,
-    "embed": "embed text.txt --model BERT --store out/new --device cpu",
-    "transform": "transform --vectors x.npy --calibrator fitted --output out/new.npy",
-    "search build": "search build out/new --answers answers.tsv --model BERT --device cpu",
-    "score": "score BERT labels.tsv --fit_on text.txt --save out/new --device cpu",
-}
-
-
-@pytest.mark.parametrize("job", FULL)
-def test_a_file_system_that_is_full_is_one_line_and_leaves_nothing_half_written(job, place, small_disk, error_line):
-    (small_disk / "others").write_bytes(bytes(12000))
-    line = error_line(main(FULL[job].replace("out/", f"{small_disk}/").split()), 3)
-    assert any(part in line for part in ("No space left", "disk is full", "are free there", "disk I/O", "No space"))
-    assert [path.name for path in small_disk.rglob("*") if path.is_file()] == ["others"]
-
-
 @pytest.mark.parametrize(
     ("end", "code", "said"), [("| true", 0, ""), ("> /dev/full", 3, "No space left on device"), (">&-", 0, "")]
 )

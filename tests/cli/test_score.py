@@ -158,15 +158,6 @@ def cosines_of(a, b):
     return unit_rows(a) @ unit_rows(b).T
 
 
-def test_columns_without_a_header_are_numbered(saved, files, tmp_path, capsys):
-    (tmp_path / "p.tsv").write_text("x\tthe dog runs\ta cat sleeps\n")
-    argv = [str(saved), str(tmp_path / "p.tsv"), "--columns", "2,3", "--output", str(tmp_path / "o.jsonl")]
-    assert main(["score", *argv, "--false_match_rate", "0.1", "--device", "cpu"]) == 0
-    assert f"\nThe whole result is in {tmp_path / 'o.jsonl'}.\n" in capsys.readouterr().out
-    row = json.loads((tmp_path / "o.jsonl").read_text())
-    assert (row["sentence1"], row["sentence2"]) == ("the dog runs", "a cat sleeps")
-
-
 def test_text_of_the_same_kind_is_in_domain_and_does_not_drift(saved, files, capsys):
     argv = [str(saved), "--domain", str(files / "new.txt"), "--fit_on", str(files / "text.txt"), "--device", "cpu"]
     assert main(["score", *argv, "--output", str(files / "domain.tsv")]) == 0

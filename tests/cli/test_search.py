@@ -73,26 +73,6 @@ def test_a_question_out_of_domain_is_said(folder, tiny_bert, capsys):
     assert said not in told(capsys, "ask", "faq.index", strange), "there is no domain check"
 
 
-def test_a_question_finds_the_answer_that_it_was_asked_for_before(folder, capsys):
-    out = told(capsys, "ask", "faq.index", "A big dog sings.", "-k", "1")
-    assert out == "1. 1.000  dogs  The dog runs in the garden.\n          asked before: A big dog sings.\n"
-
-
-def test_json_is_what_the_index_finds(folder, capsys):
-    hits = json.loads(told(capsys, "ask", "faq.index", "a cat", "-k", "3", "--json"))
-    assert sorted(hit["id"] for hit in hits) == ["birds", "cats", "dogs"]
-    assert hits[0]["score"] >= hits[1]["score"] >= hits[2]["score"]
-
-
-def test_columns_of_other_names_are_named(folder, capsys, tiny_bert):
-    (folder / "shop.csv").write_text("sku;description\n7;The red house.\n", encoding="utf-8")
-    build = ("build", "shop.index", "--answers", "shop.csv", "--model", str(tiny_bert), "--columns", "sku,description")
-    assert told(capsys, *build).startswith("shop.index: 1 answers, 1 phrases")
-    (folder / "shop.csv").write_text("sku;description\n8;The big dog.\n", encoding="utf-8")
-    assert "2 answers" in told(capsys, "add", "shop.index", "--answers", "shop.csv", "--columns", "sku,description")
-    assert "The big dog." in told(capsys, "ask", "shop.index", "The big dog.", "-k", "1")
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -109,15 +89,6 @@ def test_a_wrong_header_is_refused_before_weights_are_read(folder, capsys, line,
     capsys.readouterr()
     assert main(line.replace("BERT", str(tiny_bert)).split()) == 3
     assert "labels.tsv should have the columns" in capsys.readouterr().err
-
-
-def test_answers_can_be_added_updated_and_removed(folder, capsys):
-    (folder / "more.tsv").write_text("id\ttext\nhouses\tThe small house.\n", encoding="utf-8")
-    assert told(capsys, "add", "faq.index", "--answers", "more.tsv").startswith("faq.index: 4 answers, 6 phrases")
-    (folder / "more.tsv").write_text("id\ttext\nhouses\tThe green house.\n", encoding="utf-8")
-    assert "4 answers, 6 phrases" in told(capsys, "update", "faq.index", "--answers", "more.tsv")
-    assert "The green house." in told(capsys, "ask", "faq.index", "The green house.", "-k", "1")
-    assert "2 answers, 4 phrases" in told(capsys, "remove", "faq.index", "houses", "cats")
 
 
 def test_a_recalibrated_index_remembers_its_new_encoder(folder, capsys):
@@ -160,18 +131,6 @@ def test_ranks_are_those_of_a_loop():
 def test_ties_count_against_the_index():
     held = Phrases("abcd", np.arange(4), np.ones((4, 1)))
     assert ranks_of(held, np.ones((1, 1)), {"q": frozenset({"a", "c"})}, "it")[0].tolist() == [3, 4]
-
-
-@pytest.mark.slow
-def test_the_example_is_what_build_and_evaluate_read(tmp_path, capsys, monkeypatch, tiny_bert):
-    monkeypatch.chdir(tmp_path)
-    told(capsys, "example", "faq", "--answers", "20", "--sentences", "30")
-    told(
-        capsys, "build", "faq.index", "--answers", "faq/answers.jsonl", "--model", str(tiny_bert), "--max_length", "64"
-    )
-    out = told(capsys, "evaluate", "faq.index", "--labels", "faq/labels.jsonl", "--resamples", "50")
-    assert "20 questions, 20 answers" in out
-    assert len((tmp_path / "faq" / "text.txt").read_text("utf-8").splitlines()) == 30
 
 
 def test_an_index_in_chunks_says_which_part_of_a_long_answer_it_found(folder, capsys, tiny_bert):

@@ -14,7 +14,6 @@ import torch
 
 from bertflow.cli.command import command
 from bertflow.records import read_record
-from bertflow.store.store import EmbeddingStore
 
 from .conftest import SLEEPING as SENTENCES
 from .conftest import TRAINING
@@ -230,17 +229,6 @@ def require_equal(run, other):
         torch.testing.assert_close(last(run)[name], tensor, rtol=0, atol=1e-6)
     assert (run / "metrics.csv").read_bytes() == (other / "metrics.csv").read_bytes()
     assert read_record(run / "run.json", dict)["status"] == "done"
-
-
-@pytest.mark.slow
-def test_the_embedding_script_builds_a_store_that_the_training_script_reads(cluster):
-    folder, environment = cluster
-    (folder / "more.txt").write_text("the man and the dog .\n", encoding="utf-8")
-    text = {"TEXT": f"{environment['TEXT']} {folder / 'more.txt'}", "STORE": str(folder / "of-two")}
-    complete([submit(cluster, "embed", "embed", 1, **text)], folder / "embed.log")
-    assert len(EmbeddingStore.open(folder / "of-two")) == len(SENTENCES) + 1
-    complete([submit(cluster, "train", "short", 2, *OPTIONS, "--flow.epochs=1", **text)], folder / "short.log")
-    assert read_record(folder / "short" / "run.json", dict)["status"] == "done"
 
 
 @pytest.fixture(scope="module")

@@ -95,14 +95,6 @@ def test_words_in_their_sentences_are_probed_by_their_tags(tiny_bert, conll, tmp
     )
 
 
-def test_another_column_can_be_the_tag(tiny_bert, tmp_path, capsys):
-    path = tmp_path / "a.conll"
-    path.write_text("".join(f"1 {one.split()[0]} {'N' if 'dog' in one else 'V'} q\n\n" for one in sentences(30, 1)))
-    argv = [str(tiny_bert), "--labels", str(path), "--folds", "2", "--device", "cpu", "--layers", "1"]
-    assert main(["sweep", *argv, "--tokens", "mean", "--columns", "2,3", "--compare", "raw"]) == 0
-    assert "30 words in 30 sentences of a.conll, 2 tags" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -1,7 +1,5 @@
 import json
 
-from transformers import AutoTokenizer, DistilBertConfig, DistilBertModel, ErnieConfig, ErnieModel
-
 from bertflow.cli import main
 
 ROCKS = ["I found a rock.", "I only listen to rock."]
@@ -12,11 +10,6 @@ def printed(capsys, *argv):
     return capsys.readouterr().out
 
 
-def refused(capsys, *argv):
-    code = main(["tokens", *map(str, argv)])
-    return code, capsys.readouterr().err
-
-
 def test_tokens_and_parts_of_two_texts_are_printed(minilm, capsys):
     out = printed(capsys, *ROCKS, "--model", minilm)
     assert "(padding)" in out
@@ -25,17 +18,6 @@ def test_tokens_and_parts_of_two_texts_are_printed(minilm, capsys):
     rows = {line.split()[0]: line.split() for line in out.split("The same piece")[1].splitlines() if line.split()}
     assert rows["[CLS]"] == ["[CLS]", "1:0", "2:0", "equal", "equal", "equal", "equal"]
     assert rows["rock"] == ["rock", "1:4", "2:5", "0.289", "equal", "equal", "equal"]
-
-
-def test_json_holds_the_same(minilm, capsys):
-    record = json.loads(printed(capsys, *ROCKS, "--model", minilm, "--json"))
-    assert record["hidden_states"] == {"layers": 7, "texts": 2, "tokens": 8, "dim": 384}
-    assert [token["piece"] for token in record["texts"][0]["tokens"]] == [
-        "[CLS]", "i", "found", "a", "rock", ".", "[SEP]", None,
-    ]  # fmt: skip
-    assert [token["mask"] for token in record["texts"][0]["tokens"]] == [1] * 7 + [0]
-    rock = record["compared"][2]
-    assert (rock["piece"], rock["places"], rock["word"], rock["same_position"]) == ("rock", [[0, 4], [1, 5]], 0, 0)
 
 
 def test_a_pair_is_one_text_of_two_segments(tiny_bert, capsys):
@@ -50,30 +32,6 @@ def test_a_pair_is_one_text_of_two_segments(tiny_bert, capsys):
 def test_the_segment_is_the_users(tiny_bert, capsys):
     record = json.loads(printed(capsys, "the dog", "--segment", 1, "--model", tiny_bert, "--json"))
     assert {token["segment"] for token in record["texts"][0]["tokens"]} == {1}
-
-
-def test_what_a_model_is_not_told_is_left_empty_and_said(tiny_bert, tmp_path, capsys):
-    config = DistilBertConfig(vocab_size=25, dim=16, n_layers=1, n_heads=2, hidden_dim=32, max_position_embeddings=64)
-    DistilBertModel(config).save_pretrained(tmp_path)
-    AutoTokenizer.from_pretrained(tiny_bert).save_pretrained(tmp_path)
-    capsys.readouterr()
-    out = printed(capsys, "the dog", "a cat", "--model", tmp_path)
-    assert "Input embedding: word + position, through LayerNorm. BERT's sum also has segment, this one has not." in out
-    assert "and same segment" not in out
-    record = json.loads(printed(capsys, "the dog", "--model", tmp_path, "--json"))
-    assert {token["segment"] for token in record["texts"][0]["tokens"]} == {None}
-    assert record["absent"] == ["segment"]
-
-
-def test_an_input_embedding_of_another_make_is_one_line(tiny_bert, tmp_path, capsys):
-    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    ErnieModel(ErnieConfig(vocab_size=25, use_task_id=True, **size)).save_pretrained(tmp_path)
-    AutoTokenizer.from_pretrained(tiny_bert).save_pretrained(tmp_path)
-    capsys.readouterr()
-    code, error = refused(capsys, "the dog", "--model", tmp_path)
-    assert code == 2
-    assert error.startswith("error: The input embedding of a model of type ernie cannot be taken apart: word + ")
-    assert error.count("\n") == 1
 
 
 def test_the_vocabulary_is_counted(tiny_bert, capsys):

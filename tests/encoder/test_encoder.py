@@ -74,15 +74,6 @@ def test_a_tokenizer_that_pads_on_the_left_changes_nothing(tiny_bert, tmp_path):
     np.testing.assert_array_equal(left.encode(SENTENCES), plain.encode(SENTENCES))
 
 
-def test_several_poolings_come_from_one_pass(tiny_bert):
-    encoder = make(tiny_bert, "mean(1)").count_tokens(SENTENCES)
-    found = encoder.encode_poolings(SENTENCES, POOLINGS)
-    assert list(found) == POOLINGS
-    for pooling, x in found.items():
-        alone = make(tiny_bert, pooling).count_tokens(SENTENCES).encode(SENTENCES)
-        np.testing.assert_array_equal(x, alone, err_msg=pooling)
-
-
 def test_no_sentences_give_no_rows(tiny_bert):
     encoder = make(tiny_bert, "concat(0,1)")
     assert encoder.encode([]).shape == (0, 32)
@@ -141,11 +132,6 @@ def test_truncation_is_counted_and_said_once(tiny_bert, caplog):
     assert caplog.records[0].name == "bertflow"
 
 
-def test_a_prompt_is_text_like_the_rest(tiny_bert):
-    prompted = make(tiny_bert, "content", prompt="the big ").encode(["dog", ""])
-    np.testing.assert_array_equal(prompted, make(tiny_bert, "content").encode(["the big dog", "the big "]))
-
-
 def test_an_embedding_that_is_not_finite_is_refused(refusal, tiny_bert):
     encoder = make(tiny_bert)
     cat = encoder.spec.folder.tokenizer.get_vocab()["cat"]
@@ -155,18 +141,6 @@ def test_an_embedding_that_is_not_finite_is_refused(refusal, tiny_bert):
         "Embeddings must be finite, but 2 of 3 are not, that of sentence 1 the first (pooling mean, float32). "
         "Use float32 where half precision overflows; else the weights are damaged."
     )
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision_is_near_gives_float32_and_is_saved(tiny_bert, tmp_path, dtype):
-    encoder = make(tiny_bert, dtype=dtype)
-    found = encoder.encode(SENTENCES)
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, make(tiny_bert).encode(SENTENCES), atol=0.1)
-    encoder.save(tmp_path / "saved")
-    loaded = make(tmp_path / "saved")
-    np.testing.assert_array_equal(loaded.encode(SENTENCES), found)
-    assert loaded.describe()["dtype"] == dtype
 
 
 def test_bfloat16_is_computed_in_float32_where_the_processor_has_no_products_in_it(
@@ -227,18 +201,6 @@ def test_the_description_says_all_that_decides_the_numbers(tiny_bert):
         "dtype": "float32",
         "prompt": "the ",
     }
-
-
-def test_the_vectors_sif_makes_are_the_papers(tiny_bert):
-    # a/(a+p): "the" is 2 of 4 tokens, "dog" and "cat" one each, "bird" was never seen.
-    encoder = make(tiny_bert, "sif(2)").count_tokens(["the dog", "the cat"])
-    p = {"the": 0.5, "dog": 0.25, "cat": 0.25, "bird": 0.0}
-    for words in (["the", "dog"], ["the", "bird", "cat"]):
-        weights = [1e-3 / (1e-3 + p[word]) for word in words]
-        tokens = one_by_one(tiny_bert, [" ".join(words)], 2)[0][1:-1]
-        np.testing.assert_allclose(
-            encoder.encode([" ".join(words)])[0], np.average(tokens, axis=0, weights=weights), rtol=1e-4, atol=1e-6
-        )
 
 
 def test_what_sif_counted_is_remembered(tiny_bert):

@@ -124,13 +124,6 @@ def test_a_sentence_without_a_known_word_is_the_first_word_of_the_file(write, ca
     )
 
 
-def test_sentences_do_not_see_each_other(write):
-    path = write(lines())
-    together = WordVectorEncoder(path).encode(SENTENCES)
-    encoder = WordVectorEncoder(path)
-    np.testing.assert_array_equal(together, np.concatenate([encoder.encode([one]) for one in SENTENCES]))
-
-
 def test_no_sentences_are_no_rows(write):
     assert WordVectorEncoder(write(lines())).encode([]).shape == (0, 3)
 
@@ -226,17 +219,6 @@ def test_static_vectors_are_rows_of_the_embedding_matrix(tiny_bert):
         ids = tokenizer(sentence, add_special_tokens=False)["input_ids"]
         expected.append(np.mean([matrix.weight[token].detach().numpy() for token in ids], axis=0))
     np.testing.assert_allclose(StaticEncoder(tiny_bert).encode(sentences), expected, atol=1e-6)
-
-
-def test_static_vectors_are_not_layer_zero(tiny_bert):
-    static = StaticEncoder(tiny_bert, "mean").encode(["the dog sings"])
-    layer0 = TransformerEncoder(tiny_bert, "mean(0)", device="cpu").encode(["the dog sings"])
-    assert np.abs(static - layer0).max() > 0.01
-
-
-def test_static_vectors_know_no_order(tiny_bert):
-    x = StaticEncoder(tiny_bert).encode(["the dog sings", "sings dog the"])
-    np.testing.assert_allclose(x[0], x[1], atol=1e-6)
 
 
 def test_static_sif_weighs_as_the_transformer_does(tiny_bert):

@@ -57,14 +57,6 @@ def test_a_layer_of_its_own_bias_is_taken_from_each_layer(tiny_bert):
     np.testing.assert_allclose(several, np.hstack(single), atol=1e-5)
 
 
-@pytest.mark.parametrize("pooling", ["mask", "denoised-mask", "mean"])
-def test_a_sentence_beside_longer_ones_is_what_it_is_alone(folder, pooling):
-    options = {} if pooling == "mean" else {"template": TEMPLATES["mask behind"]}
-    encoder = TransformerEncoder(folder, pooling, device="cpu", **options)
-    alone = np.vstack([encoder.encode([sentence]) for sentence in SENTENCES])
-    np.testing.assert_allclose(encoder.encode(SENTENCES), alone, atol=1e-5)
-
-
 def test_a_long_sentence_is_cut_and_the_template_is_not(folder, caplog):
     encoder = TransformerEncoder(folder, "mask", max_length=14, template=TEMPLATES["mask behind"], device="cpu")
     text = encoder.tokenized(["dog " * 60])
@@ -177,13 +169,3 @@ def test_another_encoder_has_no_mask_to_read(tiny_bert):
         TransformerEncoder(tiny_bert, "mean", device="cpu").encode_poolings(["a dog"], ["mask"])
     with pytest.raises(UsageError, match="is for sentences"):
         of_words("mask(1)")
-
-
-def test_it_is_fitted_and_calibrated_as_any_other(tiny_bert, tmp_path):
-    rng = np.random.default_rng(0)
-    text = [" ".join(rng.choice(["the", "dog", "cat", "runs", "big"], 5)) for _ in range(60)]
-    encoder = TransformerEncoder(tiny_bert, "denoised-mask", device="cpu")
-    calibrated = bertflow.CalibratedEncoder(encoder, bertflow.Whitening().fit_sentences(encoder, text))
-    calibrated.save(tmp_path / "calibrated")
-    again = bertflow.load(tmp_path / "calibrated", device="cpu")
-    np.testing.assert_array_equal(again.encode(SENTENCES), calibrated.encode(SENTENCES))

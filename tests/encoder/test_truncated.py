@@ -107,17 +107,6 @@ def test_a_layer_of_the_truncated_model_is_that_of_the_whole(family, layer):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-6)
 
 
-def test_several_layers_come_from_one_truncated_pass(family):
-    name, folder, model = family
-    sentences = some_sentences(name)
-    found = TransformerEncoder(folder, "concat(0,2,3)", device="cpu").encode(sentences)
-    expected = [
-        np.concatenate([full_layer_mean(folder, model, sentence, layer) for layer in (0, 2, 3)])
-        for sentence in sentences
-    ]
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-6)
-
-
 def test_a_saved_encoder_of_every_family_is_bit_identical(family, tmp_path):
     name, folder, _ = family
     sentences = some_sentences(name)

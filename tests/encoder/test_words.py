@@ -5,7 +5,6 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer, RobertaConfig, RobertaModel, RobertaTokenizer
 
-from bertflow.encoder.embedded import embedded_encoder
 from bertflow.encoder.pooling import pool
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.encoder.words import encode_words, word_places
@@ -83,13 +82,6 @@ def test_batches_and_their_order_do_not_matter(tiny_bert, monkeypatch):
     )
 
 
-def test_a_vector_depends_on_the_sentence_from_the_first_block_on(tiny_bert):
-    text = [["the", "dog", "runs"], ["a", "dog", "sleeps"]]
-    found = encode_words(open_encoder(tiny_bert), text, ["mean(0)", "mean(1)"])
-    np.testing.assert_allclose(found["mean(0)"][1], found["mean(0)"][4], atol=1e-6)
-    assert np.abs(found["mean(1)"][1] - found["mean(1)"][4]).max() > 1e-3
-
-
 def test_a_prompt_stands_before_the_words_and_is_none_of_them(tiny_bert):
     encoder = open_encoder(tiny_bert, prompt="red cat ")
     behind = by_transformers(tiny_bert, [["red", "cat", "the", "dogs"]], "mean(2)")[2:]
@@ -130,11 +122,3 @@ def test_a_slow_tokenizer_cannot_say_where_its_pieces_stand(tiny_bert, monkeypat
     monkeypatch.setattr(type(encoder.spec.folder.tokenizer), "is_fast", property(lambda self: False))
     with pytest.raises(UsageError, match="cannot say where in a text its pieces stand"):
         encode_words(encoder, SENTENCES, ["mean(1)"])
-
-
-@pytest.mark.slow
-def test_on_a_real_encoder_a_word_is_what_transformers_gives():
-    folder, words = embedded_encoder(), ["Reykjavik", "'s", "naïve", "geologists", "don't", "care", "…", "co-operate"]
-    found = encode_words(open_encoder(folder), [words], ["mean(2)", "cls(3)"])
-    for pooling in found:
-        np.testing.assert_allclose(found[pooling], by_transformers(folder, [words], pooling), atol=1e-4)

@@ -67,17 +67,6 @@ def test_a_run_that_is_done_is_opened(run, encoder, tmp_path):
     assert again.encoder.dim == run.encoder.dim
 
 
-class Stop(pl.Callback):
-    """Ctrl-C after three steps, once."""
-
-    done = False
-
-    def on_train_batch_end(self, trainer, *_):
-        if trainer.global_step == 3 and not self.done:
-            self.done = True
-            raise KeyboardInterrupt
-
-
 def test_a_preset_can_be_named(encoder, tmp_path):
     run = bertflow.train(encoder, SENTENCES, "paper-text", TRAINER, output=tmp_path / "run", report=False)
     assert run.record.preset == "paper-text"

@@ -45,13 +45,6 @@ def test_a_calibrated_encoder_is_embedded_like_any_other(tiny_bert, text, tmp_pa
         bertflow.embed([text], store=tmp_path / "store", model=other)
 
 
-def test_counts_that_an_encoder_has_are_kept(tiny_bert, text, tmp_path):
-    encoder = TransformerEncoder(tiny_bert, "sif(1)", device="cpu").count_tokens(["the dog sleeps ."])
-    encoder.save(tmp_path / "sif")
-    store = bertflow.embed([text], store=tmp_path / "store", model=tmp_path / "sif", device="cpu").store
-    np.testing.assert_allclose(store.rows(range(16)), encoder.encode(SENTENCES), rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize("given", [{}, {"store": "s", "vectors": "x.npy"}])
 @pytest.mark.parametrize("function", [bertflow.fit, bertflow.transform])
 def test_one_source_of_rows_is_wanted(tmp_path, function, given):
