@@ -143,7 +143,6 @@ def test_other_tables_are_of_another_kind(tmp_path):
     assert read_asked(tmp_path / "labels.tsv") is None
 
 
-@pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
 def test_asked_labels_decide_in_the_next_run(tiny_bert, tmp_path):
     encoder = bertflow.load(str(tiny_bert), device="cpu")
     text = [line.rsplit(" ", 1)[0] + f" {WORDS[k % 14]}" for k, line in enumerate(lines(400))]

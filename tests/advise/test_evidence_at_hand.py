@@ -10,7 +10,6 @@ from bertflow.cli import main
 from bertflow.errors import DataError, UsageError
 
 WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "small", "red", "green", "in"]
-pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """``bertflow.fix`` and ``bertflow fix``: encoders or vectors and text in, advice out."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -22,7 +21,7 @@ from bertflow.data.docstrings import sentences as complete_sentences
 from bertflow.data.sts import load_sts
 from bertflow.encoder.cutting import measure_cut
 from bertflow.encoder.transformer import StaticEncoder, TransformerEncoder
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import DataError
 from bertflow.evaluation.evaluating import evaluate_retrieval, score_sets
 from bertflow.export.targets import write_export
 from bertflow.scoring.scores import ScoreCalibrator
@@ -31,10 +30,7 @@ from bertflow.text_keys import text_key
 
 WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "small", "red", "green", "in"]
 SICK = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment"
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning"),
-    pytest.mark.filterwarnings("ignore:.*:UserWarning:pytorch_lightning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:.*:UserWarning:pytorch_lightning")
 
 
 def neighbors(n, seed=0):
@@ -139,45 +135,6 @@ def test_an_encoder_without_tokens_is_judged_with_its_own_pooling(tiny_bert, tmp
     assert {path.name for path in (tmp_path / "fixed").iterdir()} >= {"fix.json", "fix.md", "geometry"}
 
 
-def test_what_cannot_be_judged_is_refused_in_one_line(encoder, advice):
-    text = lines_of(neighbors(300))
-    with pytest.raises(UsageError, match=r"is already calibrated by Whitening\(.*\)\. Give the encoder without its"):
-        bertflow.fix(advice.encoder, text)
-
-
-PROMPTS = {"query": "big red ", "passage": "small ", "other": "dog "}
-
-
-@pytest.mark.parametrize(
-    ("prompts", "default", "given"),
-    [
-        ({"other": "dog "}, "other", None),
-        ({"other": "dog "}, "other", ""),
-        ({"other": "dog "}, None, "other"),
-        (PROMPTS, None, None),
-        ({}, None, "in "),
-    ],
-    ids=["the folder's default", "switched off", "by its name", "of both roles", "as text"],
-)
-def test_the_prompt_is_that_of_every_other_command(tiny_bert, tmp_path, prompts, default, given):
-    folder = tmp_path / "model"
-    shutil.copytree(tiny_bert, folder)
-    config = {"prompts": prompts, "default_prompt_name": default}
-    (folder / "config_sentence_transformers.json").write_text(json.dumps(config))
-    (folder / "modules.json").write_text(
-        json.dumps([{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}])
-    )
-    text = lines_of(neighbors(350))
-    how = {"candidates": "whitening(8)", "resamples": 100, "device": "cpu"}
-    advice = bertflow.fix(str(folder), text, prompt=given, **how)
-    expected = bertflow.load(folder, prompt=given, device="cpu")
-    assert advice.encoder.raw.identity == expected.identity
-    sentences = [a for a, _ in neighbors(10, seed=3)]
-    raw = advice.systems["raw"]
-    np.testing.assert_allclose(raw.encode(sentences), expected.encode(sentences), atol=1e-6)
-    np.testing.assert_allclose(raw.encode_query(sentences), expected.encode_query(sentences), atol=1e-6)
-
-
 # Text and its structure
 
 
@@ -230,16 +187,6 @@ def test_a_line_that_is_not_text_is_left_out_where_that_is_asked_for(tmp_path):
     assert len(skipped) == 1
     with pytest.raises(DataError, match="line 2: byte 1 is 0xff"), bertflow.skip_bad(tmp_path / "bad.tsv"):
         read_documents(str(path), whole_lines=True)
-
-
-def test_columns_without_a_header_are_numbered(tmp_path):
-    found = documents(tmp_path, SHOP, "shop.csv", columns="2,3")
-    assert [one.pairs[0][0] for one in found if one.pairs] == ["A small red kettle"]
-
-
-def test_columns_that_are_not_there_are_refused(tmp_path):
-    with pytest.raises(DataError, match=r"shop.csv should have the columns title \+ text, but has sku, title"):
-        documents(tmp_path, SHOP, "shop.csv", columns="title,text")
 
 
 def test_a_list_of_sentences_makes_no_pairs(tmp_path):
@@ -343,13 +290,6 @@ def test_scores_and_domain_stand_beside_the_encoder(toy, capsys):
     new.write_text("\n".join(sentence for pair in neighbors(40, seed=9) for sentence in pair))
     assert main(["score", str(toy / "out" / "encoder"), "--domain", str(new), "--device", "cpu"]) == 0
     assert "no drift to be seen" in capsys.readouterr().out
-
-
-def test_the_folder_for_other_tools_gives_the_same_embeddings(toy):
-    sentences = [a for a, _ in neighbors(20, seed=4)]
-    theirs = SentenceTransformer(str(toy / "out" / "sentence-transformers"), device="cpu").encode(sentences)
-    ours = CalibratedEncoder.load(toy / "out" / "encoder", device="cpu").encode(sentences)
-    np.testing.assert_allclose(theirs, ours, atol=1e-4)
 
 
 def vectors(tmp_path, x, *more):
@@ -524,35 +464,13 @@ def test_nothing_is_cut_or_the_model_reads_no_more(tiny_bert):
 # What is refused
 
 
-@pytest.mark.parametrize(
-    ("argv", "code", "message"),
-    [
-        (["{model}", "{few}"], 3,
-         "A verdict needs at least 200 different sentences, to fit on some and to judge on others, got 3. Give more "
-         "text of the kind that you will embed."),
-        (["{model}"], 2,
-         "An encoder and a text are needed, as `bertflow fix MODEL TEXT`. Give both, or vectors."),
-        (["{model}", "{few}", "--candidates", "mean(1)"], 2,
-         "A candidate is a calibrator, as whitening(64), a pooling that weighs tokens, as sif, or both, as "
-         "sif+whitening; got 'mean(1)'."),
-        (["--vectors", "{few}.npy"], 3, "{few}.npy is missing. Give the path of an existing file."),
-        (["--vectors", "{few}", "--pooling", "cls"], 2,
-         "vectors take at most the text of the vectors, got pooling. Leave it out."),
-        (["{model}", "{few}.none"], 3, None),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_used_is_one_line(argv, code, message, tiny_bert, tmp_path, capsys):
-    few = tmp_path / "few.txt"
-    few.write_text("the dog runs\nthe cat sleeps\na bird sings\n")
-
-    def spelled(text):
-        return text.replace("{model}", str(tiny_bert)).replace("{few}", str(few))
-
-    assert main(["fix", *map(spelled, argv), "--output", str(tmp_path / "out"), "--device", "cpu"]) == code
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    if message:
-        assert error == f"error: {spelled(message)}\n"
+def test_too_few_sentences_are_refused_in_one_line(tiny_bert, tmp_path, capsys):
+    (tmp_path / "few.txt").write_text("the dog runs\nthe cat sleeps\na bird sings\n")
+    assert main(["fix", str(tiny_bert), str(tmp_path / "few.txt"), "--output", str(tmp_path / "out")]) == 3
+    assert capsys.readouterr().err == (
+        "error: A verdict needs at least 200 different sentences, to fit on some and to judge on others, got 3. Give "
+        "more text of the kind that you will embed.\n"
+    )
     assert not (tmp_path / "out").exists()
 
 

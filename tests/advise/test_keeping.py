@@ -18,8 +18,6 @@ from bertflow.tables import Section
 
 from .test_fixing import lines_of, neighbors
 
-pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
-
 
 def cone(n, dim=64, spread=8, seed=0):
     """Rows with one direction that all have, and a few that hold the variance."""

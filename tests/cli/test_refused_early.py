@@ -11,6 +11,7 @@ from bertflow.cli import main
 CALLS = {
     "demo": "demo --output out/new",
     "fix": "fix BERT text.txt --output out/new",
+    "fix nothing": "fix --output out/new",
     "train": "train --encoder.model=BERT --data.sentences=text.txt --output=out/new",
     "finetune": "finetune --encoder.model=BERT --data.pairs=nli.tsv --output=out/new",
     "finetune on text": "finetune --objective simcse text.txt --encoder.model=BERT --output=out/new",
@@ -86,12 +87,18 @@ EARLY = {
     | RESAMPLES
     | {
         "--candidates nonsense": "Unknown baseline 'nonsense'",
+        "--candidates mean(1)": "A candidate is a calibrator, as whitening(64), a pooling that weighs tokens,",
         "--purpose nonsense": "purpose cannot be nonsense",
         "--max_sentences 0": "max_sentences should be 1 or more",
         "--max_pairs -1": "max_pairs should be 1 or more",
         "--labels missing.tsv": "missing.tsv is missing",
         "--queries missing.txt": "missing.txt is missing",
         "--output db": "db is not empty. Choose another output.",
+    },
+    "fix nothing": {
+        "BERT": "An encoder and a text are needed, as `bertflow fix MODEL TEXT`. Give both, or vectors.",
+        "--vectors missing.npy": "missing.npy is missing. Give the path of an existing file.",
+        "--vectors x.npy --pooling cls": "vectors take at most the text of the vectors, got pooling. Leave it out.",
     },
     "train": TRAINER
     | {

@@ -18,8 +18,6 @@ SENTENCES = ["the dog runs", "a cat sleeps", "the big bird sings", "a man in the
 EQUAL = 1e-5
 """Two batchings of one encoder differ by rounding."""
 
-pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
-
 
 @pytest.fixture
 def calibrated(tiny_bert, tmp_path):
