@@ -152,12 +152,6 @@ def test_a_folder_whose_replacement_is_killed_is_the_old_or_the_new_one(when, tm
     assert read_record(folder / "a.json", dict[str, str]) == {"is": "newest"}
 
 
-def test_where_folders_cannot_be_exchanged_they_are_renamed(tmp_path, monkeypatch):
-    monkeypatch.setattr("bertflow.files._exchanged", lambda *_: False)
-    test_a_folder_is_replaced_whole(tmp_path)
-    assert list(tmp_path.iterdir()) == [tmp_path / "f"]
-
-
 @pytest.mark.parametrize("write", [atomic_file, atomic_folder])
 def test_what_a_living_process_writes_is_left_alone(write, tmp_path):
     with write(tmp_path / "a") as aside:

@@ -2,10 +2,8 @@
 
 import json
 import math
-import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 
@@ -37,20 +35,6 @@ def test_what_grows_too_fast_is_marked(growth, cost, memory, said):
     found = {"step": "fit", "rows": points(growth, cost, memory), "width": points(growth, cost)}
     row = " ".join(growth.judged(found))
     assert [mark for mark in ("faster than n log n", "should be flat") if mark in row] == said
-
-
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read where Linux says it")
-def test_a_step_measures_what_its_call_takes(growth, tmp_path):
-    size = 50_000_000
-
-    def call():
-        taken = np.ones(size, dtype=np.uint8)
-        time.sleep(0.2)
-        return taken
-
-    found = growth._once(growth.Step(lambda folder, n, dim: call, "takes 50 MB", 384, 1_000), tmp_path, 1_000, 384)
-    assert 0.9 * size < found.bytes < 1.5 * size
-    assert 0 < found.cpu < found.seconds
 
 
 def test_the_guide_quotes_the_growth_that_is_kept(growth):

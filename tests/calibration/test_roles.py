@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.closed_forms import Center, Standardize, Whitening
 from bertflow.calibration.flow import FlowCalibrator
 from bertflow.calibration.queries import crops, matched
 from bertflow.calibration.spelling import load_calibrator, parse_system
-from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UnknownNameError
 from bertflow.moments import Moments
 
@@ -93,17 +91,6 @@ def test_another_role_is_refused(refusal):
     assert refusal(lambda: Center().fit(DOCUMENTS).transform(QUERIES, "question"), error=UnknownNameError).startswith(
         "Unknown role 'question'. Known: document, query."
     )
-
-
-def test_an_encoder_moves_what_it_encodes_as_a_query(tiny_bert):
-    encoder = TransformerEncoder(tiny_bert, pooling="mean(2)", device="cpu")
-    texts = ["the dog sleeps in the garden .", "a big cat", "the man eats", "a cat sleeps", "the garden"]
-    cropped = crops(texts, 50)
-    system = CalibratedEncoder.fit(encoder, Center(), texts, queries=cropped)
-    x, c = encoder.encode(texts).astype(float), encoder.encode(cropped).astype(float)
-    assert system.has_roles
-    np.testing.assert_allclose(system.encode(texts), x - x.mean(0), atol=1e-5)
-    np.testing.assert_allclose(system.encode_query(texts), x - c.mean(0), atol=1e-5)
 
 
 def test_crops_are_spans_of_two_to_six_words_and_the_same_each_time():

@@ -20,27 +20,9 @@ def test_tokens_and_parts_of_two_texts_are_printed(minilm, capsys):
     assert rows["rock"] == ["rock", "1:4", "2:5", "0.289", "equal", "equal", "equal"]
 
 
-def test_a_pair_is_one_text_of_two_segments(tiny_bert, capsys):
-    record = json.loads(printed(capsys, "--pair", "the dog", "a dog", "--model", tiny_bert, "--json"))
-    (text,) = record["texts"]
-    assert [token["segment"] for token in text["tokens"]] == [0, 0, 0, 0, 1, 1, 1]
-    assert [token["position"] for token in text["tokens"]] == list(range(7))
-    assert record["compared"][0]["same_position"] > 0
-    assert record["compared"][0]["same_segment"] == 0
-
-
 def test_the_segment_is_the_users(tiny_bert, capsys):
     record = json.loads(printed(capsys, "the dog", "--segment", 1, "--model", tiny_bert, "--json"))
     assert {token["segment"] for token in record["texts"][0]["tokens"]} == {1}
-
-
-def test_the_vocabulary_is_counted(tiny_bert, capsys):
-    assert "single characters that go on with one: ##s\n" in printed(capsys, "--vocabulary", "--model", tiny_bert)
-    record = json.loads(printed(capsys, "--vocabulary", "--model", tiny_bert, "--json"))
-    assert record["size"] == 25
-    assert record["kinds"]["special"]["count"] == 5
-    assert record["kinds"]["character pieces"]["examples"] == ["##s"]
-    assert record["lengths"]["words"]["3"] == 7
 
 
 def test_a_vocabulary_needs_no_weights(tiny_bert, tmp_path, capsys):

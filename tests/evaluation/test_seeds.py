@@ -172,18 +172,6 @@ def test_how_often_the_interval_covers(noise, covered):
     assert np.mean(hits) == pytest.approx(covered, abs=0.04)
 
 
-def test_the_order_of_the_systems_changes_no_row(runs, folder, tiny_bert):
-    encoder = TransformerEncoder(tiny_bert, pooling="mean(1,2)", device="cpu")
-    sentences = [" ".join(np.random.default_rng(at).choice(WORDS, 4)) for at in range(40)]
-    CalibratedEncoder.fit(encoder, Whitening(4), sentences).save(folder / "other")
-    orders = ([str(folder / name) for name in names] for names in (("mine", "other"), ("other", "mine")))
-    reports = [bertflow.evaluate(order, data_dir=folder, seeds=2, **SCORED) for order in orders]
-    one, two = (sorted(report.rows, key=lambda row: (row.system, row.task, row.metric)) for report in reports)
-    assert [row.as_dict() for row in one] == [row.as_dict() for row in two]
-    assert sorted(reports[0].comparison()) == sorted(reports[1].comparison())
-    assert any("whitening of other" in line for line in reports[0].comparison())
-
-
 def test_a_calibrated_encoder_is_fitted_again_on_the_text_that_is_given(tiny_bert, folder):
     encoder = TransformerEncoder(tiny_bert, pooling="mean(1,2)", device="cpu")
     text = (folder / "text.txt").read_text().splitlines()

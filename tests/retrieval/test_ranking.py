@@ -44,27 +44,8 @@ def test_blocks_do_not_change_the_ranking(many, monkeypatch):
     assert many.search_many(questions, 20) == whole
 
 
-def test_candidates_are_few(many, encoder):
-    # The first rounds of float32 leave the best few, not half of the index.
-    search = ranking.ExactSearch()
-    search.refresh(many._storage)
-    unit = ranking.unit_rows(encoder.encode(["something new"]))
-    assert 5 <= len(search.candidates(unit, 5)[0]) < 20
-
-
 def test_a_write_holds_the_file_from_its_beginning(many):
     # Or two processes that read, then write, would each work from what the other is about to change.
     other = sqlite3.connect(many._storage.path, timeout=0)
     with closing(other), many._storage.transaction(), pytest.raises(sqlite3.OperationalError, match="locked"):
         other.execute("BEGIN IMMEDIATE")
-
-
-def test_what_fails_half_way_changes_nothing(many):
-    def fail():
-        many._storage.delete(["000", "001"])
-        raise RuntimeError
-
-    before = list(many.answers())
-    with pytest.raises(RuntimeError), many._storage.transaction():
-        fail()
-    assert list(many.answers()) == before

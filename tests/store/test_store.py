@@ -105,13 +105,6 @@ def test_long_shards_are_encoded_in_chunks(tmp_path, monkeypatch):
     np.testing.assert_array_equal(built.rows(built.row_ids), CountingEncoder().encode(CORPUS))
 
 
-def test_it_remembers_what_it_was_made_of(tmp_path):
-    of_list(tmp_path / "store", CountingEncoder("cls"))
-    opened = EmbeddingStore.open(tmp_path / "store")
-    assert opened.recipe == {"encoder": "counting", "pooling": "cls", "dtype": "float32"}
-    assert opened.dim == 5
-
-
 def test_the_distinct_sentences_as_a_list_find_everything_there(tmp_path):
     of_stream(tmp_path / "store", shards=5, dtype="float16")
     encoder = CountingEncoder()
