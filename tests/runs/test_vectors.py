@@ -47,10 +47,8 @@ def test_a_calibrated_encoder_is_embedded_like_any_other(tiny_bert, text, tmp_pa
 
 @pytest.mark.parametrize("given", [{}, {"store": "s", "vectors": "x.npy"}])
 @pytest.mark.parametrize("function", [bertflow.fit, bertflow.transform])
-def test_one_source_of_rows_is_wanted(tmp_path, function, given):
+def test_one_source_of_rows_is_wanted(refusal, tmp_path, function, given):
     bertflow.Center().fit(np.eye(3)).save(tmp_path / "c")
     calibrator = "center" if function is bertflow.fit else tmp_path / "c"
-    with pytest.raises(UsageError) as caught:
-        function(calibrator=calibrator, output=tmp_path / "z.npy", **given)
-    got = "both" if given else "neither"
-    assert str(caught.value) == f"One of store and vectors is wanted, got {got}. Give one."
+    message = refusal(function, calibrator=calibrator, output=tmp_path / "z.npy", error=UsageError, **given)
+    assert message == f"One of store and vectors is wanted, got {'both' if given else 'neither'}. Give one."

@@ -211,10 +211,8 @@ def test_a_flipped_number_is_refused_when_it_is_read_and_names_the_shard(refusal
     flip(path)
     opened = EmbeddingStore.open(tmp_path / "store")
     assert opened.rows([3, 30]).shape == (2, 5), "shards that are not read are not compared"
-    with pytest.raises(DataError) as caught:
-        opened.rows([14])
     marker = tmp_path / "store/done/00001-of-00003.json"
-    assert str(caught.value) == f"{path} is damaged: its checksum is not the one in {marker}. {AGAIN}"
+    assert refusal(opened.rows, [14]) == f"{path} is damaged: its checksum is not the one in {marker}. {AGAIN}"
     assert refusal(opened.verify) == (
         f"{tmp_path / 'store'} is damaged: 1 of 3 shards are not what was written, 00001-of-00003.npy the first. "
         f"{AGAIN}"

@@ -121,12 +121,12 @@ def test_the_start_from_data_is_the_same_whatever_the_batches(embeddings, tmp_pa
     assert started(64).abs().max() > 0
 
 
-def test_a_flow_that_starts_from_data_wants_to_know_them(embeddings, tmp_path):
+def test_a_flow_that_starts_from_data_wants_to_know_them(refusal, embeddings, tmp_path):
     fit = FlowFit(embeddings, resolve("paper-text"))
     made = trainer(fit, tmp_path, limit_val_batches=1, enable_checkpointing=False)
-    with known_warnings(), pytest.raises(UsageError) as caught:
-        made.fit(fit.module, fit.data.train_dataloader(), fit.data.train_dataloader())
-    assert str(caught.value) == ("This flow starts from data. Call trainer.fit(module, datamodule=TrainingData(...)).")
+    with known_warnings():
+        message = refusal(made.fit, fit.module, *[fit.data.train_dataloader()] * 2, error=UsageError)
+    assert message == "This flow starts from data. Call trainer.fit(module, datamodule=TrainingData(...))."
 
 
 def test_fast_dev_run_takes_one_step(embeddings, tmp_path):
