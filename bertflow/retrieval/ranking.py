@@ -16,6 +16,7 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from bertflow.data.corpus import chunks
 from bertflow.data.lines import is_blank
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError, UsageError, shown
@@ -67,15 +68,15 @@ class Phrases:
             dtype: Data type of ``unit``.
         """
         rows = list(storage.owners())
-        numbers, owners = zip(*rows, strict=True) if rows else ((), ())
-        names, starts = np.unique(np.array(owners, dtype=object), return_index=True)
+        numbers = np.array([number for number, _ in rows], np.int64)
+        names, starts = np.unique(np.array([name for _, name in rows], object), return_index=True)
         unit = np.empty((0, 0), dtype)
-        for start in range(0, len(numbers), ROWS):
-            block = unit_rows(storage.vectors(numbers[start : start + ROWS], raw))
-            if not start:
+        for part in chunks(np.argsort(numbers).tolist(), ROWS):  # as they lie in the file
+            block = unit_rows(storage.vectors(numbers[part].tolist(), raw))
+            if not len(unit):
                 unit = np.empty((len(numbers), block.shape[1]), dtype)
-            unit[start : start + ROWS] = block
-        return cls(tuple(names), starts, unit, np.array(numbers, dtype=np.int64))
+            unit[part] = block
+        return cls(tuple(names), starts, unit, numbers)
 
 
 def scores(phrases: Phrases, questions: Floats) -> Iterator[tuple[int, Floats, Floats]]:

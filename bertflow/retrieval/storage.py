@@ -253,7 +253,8 @@ class Storage:
 
     def owners(self) -> Iterator[tuple[int, str]]:
         """The number of each phrase and the id of its answer, in order of the ids."""
-        return self._rows((int, str), "SELECT number, id FROM known ORDER BY id, number")
+        # The plus: sorted when read, since the index of ids would jump through the file.
+        return self._rows((int, str), "SELECT number, id FROM known ORDER BY +id, number")
 
     def _rows(self, kinds: Kinds, query: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
         """The rows of a query, whose values should be of these kinds; else the file is damaged."""
