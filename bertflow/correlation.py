@@ -84,8 +84,9 @@ class MidRanks:
 
     def __init__(self, values: NDArray[np.number[Any]]) -> None:
         self._order = np.argsort(values, kind="stable")
-        self.below, self._until = (np.searchsorted(values[self._order], values, side) for side in ("left", "right"))
-        self.equal = self._until - self.below
+        _, self._which, times = np.unique(values, return_inverse=True, return_counts=True)
+        self._ends = np.concatenate([[0], times.cumsum()])  # of the runs of equal values, in order
+        self.below, self.equal = self._ends[self._which], times[self._which]
 
     def under(self, resamples: Resamples) -> Float64:
         """Mid-ranks less their mean, as if each value stood there ``weights`` times; scaled to lie within (-1, 1)."""
@@ -95,7 +96,8 @@ class MidRanks:
         """Twice the weight below each value, and once that of its equals (rows, n)."""
         until = np.zeros((len(weights), len(self._order) + 1), dtype=weights.dtype)
         np.cumsum(weights.take(self._order, axis=1), axis=1, out=until[:, 1:])
-        return until.take(self.below, axis=1) + until.take(self._until, axis=1)
+        ends = until.take(self._ends, axis=1)
+        return (ends[:, :-1] + ends[:, 1:]).take(self._which, axis=1)
 
 
 CORRELATIONS: Mapping[str, Callable[[NDArray[np.floating]], Scores]] = {"spearman": MidRanks, "pearson": Values}
