@@ -85,8 +85,8 @@ class MidRanks:
     def __init__(self, values: NDArray[np.number[Any]]) -> None:
         self._order = np.argsort(values, kind="stable")
         _, self._which, times = np.unique(values, return_inverse=True, return_counts=True)
-        self._ends = np.concatenate([[0], times.cumsum()])  # of the runs of equal values, in order
-        self.below, self.equal = self._ends[self._which], times[self._which]
+        until = times.cumsum()
+        self._last, self.below, self.equal = until - 1, (until - times)[self._which], times[self._which]
 
     def under(self, resamples: Resamples) -> Float64:
         """Mid-ranks less their mean, as if each value stood there ``weights`` times; scaled to lie within (-1, 1)."""
@@ -94,10 +94,9 @@ class MidRanks:
 
     def twice_below(self, weights: Weights) -> Weights:
         """Twice the weight below each value, and once that of its equals (rows, n)."""
-        until = np.zeros((len(weights), len(self._order) + 1), dtype=weights.dtype)
-        np.cumsum(weights.take(self._order, axis=1), axis=1, out=until[:, 1:])
-        ends = until.take(self._ends, axis=1)
-        return (ends[:, :-1] + ends[:, 1:]).take(self._which, axis=1)
+        until = weights.take(self._order, axis=1).cumsum(axis=1).take(self._last, axis=1)
+        until[:, 1:] += until[:, :-1]
+        return until.take(self._which, axis=1)
 
 
 CORRELATIONS: Mapping[str, Callable[[NDArray[np.floating]], Scores]] = {"spearman": MidRanks, "pearson": Values}
@@ -139,9 +138,8 @@ def correlation(name: str, a: NDArray[np.floating], b: NDArray[np.floating]) -> 
     """
     for label, values in (("first", a), ("second", b)):
         _refuse(label, np.asarray(values), len(a))
-    ones = np.ones((1, len(a)))
     scores = CORRELATIONS[name]
-    return float(weighted_correlations(scores(a), [scores(b)], ones)[0, 0])
+    return float(weighted_correlations(scores(a), [scores(b)], np.ones((1, len(a))))[0, 0])
 
 
 def spearman(a: NDArray[np.floating], b: NDArray[np.floating]) -> float:

@@ -28,7 +28,7 @@ from bertflow.correlation import MidRanks, Resamples, Weights
 from bertflow.data.pairs import Pairs
 from bertflow.errors import DataError
 from bertflow.evaluation.significance import Figure, Float64, generator, pair_weights, resampled
-from bertflow.similarity import SIMILARITIES, unit_rows
+from bertflow.similarity import SIMILARITIES, unit_cosines, unit_rows
 
 logger = logging.getLogger("bertflow")
 
@@ -46,14 +46,13 @@ def retrieval_figures(pairs: Pairs, sides: Sides, similarity: str, resamples: in
         (right_ranks(queries, texts, similarity), random_pair_cosines(texts, generator(seed, "random pairs")))
         for _, queries, texts in sides
     ]
-    ranks, cosines = (np.stack(found) for found in zip(*by_system, strict=True))
+    ranks, cosines = map(np.stack, zip(*by_system, strict=True))
     ranked = {"hit@1": (ranks == 1).astype(np.float64), "mrr": 1 / ranks}
-    middle, high = np.quantile(cosines, (0.5, 0.95), axis=1)
-    random = {"random_median_cosine": middle, "random_p95_cosine": high}
-    n, nothing = cosines.shape[1], np.empty((len(cosines), 0))
+    random = zip(("random_median_cosine", "random_p95_cosine"), np.quantile(cosines, (0.5, 0.95), 1), strict=True)
+    n, nothing = cosines.shape[1], cosines[:, :0]
     return [
         *(mean_figure(pairs.task, metric, by_query, resamples, seed) for metric, by_query in ranked.items()),
-        *(Figure(pairs.task, "test", "all", "", metric, n, values, nothing) for metric, values in random.items()),
+        *(Figure(pairs.task, "test", "all", "", metric, n, values, nothing) for metric, values in random),
     ]
 
 
@@ -61,15 +60,14 @@ def binary_figures(pairs: Pairs, sides: Sides, similarity: str, resamples: int, 
     """The area under the ROC curve, with its resamples."""
     scores = np.stack([SIMILARITIES[similarity].paired(first, second) for _, first, second in sides])
     positive = pairs.target == 1
-    ranks = [MidRanks(row) for row in scores]
-    groups = [np.flatnonzero(positive), np.flatnonzero(~positive)]
+    ranks = list(map(MidRanks, scores))
+    groups = list(map(np.flatnonzero, (positive, ~positive)))
     weights = pair_weights(groups, resamples, generator(seed, pairs.task))
     values, replicates = resampled(
         lambda rows: np.stack([weighted_auc(row, positive, rows) for row in ranks]), np.ones((1, len(pairs))), weights
     )
     influence = np.stack([placements(row, positive) for row in scores])
-    n = len(positive)
-    return [Figure(pairs.task, "own", "all", "", f"{similarity}_auc", n, values, replicates, influence)]
+    return [Figure(pairs.task, "own", "all", "", f"{similarity}_auc", len(positive), values, replicates, influence)]
 
 
 def right_ranks(
@@ -90,8 +88,8 @@ def right_ranks(
 def random_pair_cosines(x: NDArray[np.floating], rng: np.random.Generator, pairs: int = RANDOM_PAIRS) -> Float64:
     """Cosines of random pairs of different rows (pairs,)."""
     first = rng.integers(0, len(x), pairs)
-    second = (first + rng.integers(1, len(x), pairs)) % len(x)
-    return SIMILARITIES["cosine"].paired(x[first], x[second])
+    rows, unit = np.stack([first, first + rng.integers(1, len(x), pairs)]) % len(x), unit_rows(x)
+    return np.concatenate([unit_cosines(*unit[part]) for part in np.array_split(rows, 1 + pairs // BLOCK, 1)])
 
 
 def mean_figure(task: str, metric: str, by_query: Float64, resamples: int, seed: int) -> Figure:
@@ -104,13 +102,12 @@ def mean_figure(task: str, metric: str, by_query: Float64, resamples: int, seed:
 
 def weighted_auc(ranks: MidRanks, positive: NDArray[np.bool_], weights: Weights) -> Float64:
     """The area for each row of ``weights`` (rows, n), in [0, 1]; scikit-learn's takes one row at a time."""
-    above = weights[:, positive].sum(1)
-    below = weights[:, ~positive].sum(1)
+    right, total = weights[:, positive], weights.sum(1)
+    above = right.sum(1)
     # A score is 2 rank / total - 1. The mean rank of the positives, less their mean rank among themselves, counts the
     # negatives below them.
-    total = above + below
-    mean_score = np.vecdot(weights[:, positive], ranks.under(Resamples(weights))[:, positive]) / above
-    return ((mean_score + 1) * total / 2 - above / 2) / below
+    mean_score = np.vecdot(right, ranks.under(Resamples(weights))[:, positive]) / above
+    return ((mean_score + 1) * total - above) / 2 / (total - above)
 
 
 def placements(scores: Float64, positive: NDArray[np.bool_]) -> Float64:
