@@ -20,13 +20,14 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from bertflow.calibration.base import AbstractCalibrator, in_blocks
+from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.queries import QueryShift
 from bertflow.calibration.same_space import require_alike, require_lengths
+from bertflow.calibration.saving import write_calibrator
 from bertflow.calibration.spelling import load_calibrator
 from bertflow.data.docstrings import PLAIN
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, SentenceEncoder, is_encoder
-from bertflow.encoder.device import BEHIND, gpu_of, sent
+from bertflow.encoder.device import BEHIND, gpu_of, in_blocks, sent
 from bertflow.encoder.folders import ENCODER
 from bertflow.encoder.identity import Identity
 from bertflow.encoder.seen_text import AbstractLearner
@@ -191,7 +192,7 @@ class CalibratedEncoder(AbstractEncoder):
     def write_calibrator(self, folder: Path) -> None:
         """Write what stands beside the folder of the encoder."""
         (folder / "calibrator").mkdir()
-        self.calibrator.write(folder / "calibrator")
+        write_calibrator(self.calibrator, folder / "calibrator")
         before = {} if self.before is None else {"before": self.before}
         role = {} if self.role == "document" else {"role": self.role}
         write_record(folder / RECORD, {"format": 1, "describe": self.describe(), **before, **role})

@@ -11,7 +11,6 @@ import json
 import os
 import re
 import shutil
-import stat
 import sys
 import uuid
 from collections.abc import Callable, Iterator
@@ -32,8 +31,6 @@ PARTIAL = re.compile(r"[0-9a-f]{8}")
 """What follows the name of a file in the hidden name of its unfinished successor."""
 UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
 """How a system says that it does not know a call, or not for this file system."""
-EXCHANGE = 2
-"""RENAME_EXCHANGE of Linux's ``renameat2``."""
 
 
 @contextmanager
@@ -41,8 +38,8 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
     """Give a path to write to; it becomes ``path`` when the block ends without an error."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _aside(path, lambda aside: aside.touch(exist_ok=False)) as aside, _named(path):
-        mode = _mode(aside)
+    with _aside(path, lambda aside: aside.touch(exist_ok=False)) as aside:
+        mode = aside.stat().st_mode  # by the umask; libraries and copies give the files that they write other ones
         yield aside
         aside.chmod(mode)
         _sync(aside)
@@ -58,8 +55,8 @@ def atomic_folder(folder: str | Path) -> Iterator[Path]:
         raise DataError(f"{folder} should become a folder, but a file of that name is there. Choose another name.")
     folder.parent.mkdir(parents=True, exist_ok=True)
     restore(folder)
-    with _aside(folder, Path.mkdir) as aside, _named(folder):
-        mode = _mode(aside)
+    with _aside(folder, Path.mkdir) as aside:
+        mode = aside.stat().st_mode
         yield aside
         for path in (aside, *aside.rglob("*")):
             if not path.is_symlink():  # its mode is that of something else
@@ -72,16 +69,12 @@ def atomic_folder(folder: str | Path) -> Iterator[Path]:
 def scratch_folder(path: Path) -> Iterator[Path]:
     """A hidden folder beside ``path``, removed in the end; if this process is killed, by the next one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _aside(path, Path.mkdir) as aside, _named(path):
+    with _aside(path, Path.mkdir) as aside:
         yield aside
 
 
 def require_room(path: Path, size: int) -> None:
-    """Refuse to begin a file that the disk cannot hold.
-
-    Raises:
-        DataError: If the disk of ``path`` has less than ``size`` bytes free.
-    """
+    """Refuse to begin a file of ``size`` bytes that the disk cannot hold, by a ``DataError``."""
     free = shutil.disk_usage(path.parent).free
     if free < size:
         raise DataError(
@@ -91,14 +84,10 @@ def require_room(path: Path, size: int) -> None:
 
 
 def require_files(*paths: object, parts: bool = False) -> None:
-    """Refuse files that are missing, before anything is read; what is not a path, or is on the hub, is not checked.
+    """Refuse files that are missing, or pipes, which cannot be read twice, before anything is read.
 
-    Args:
-        paths: The files.
-        parts: Whether they are parts of a folder that was written whole, not files that the user names.
-
-    Raises:
-        DataError: For the first one that is missing, or a folder, or a pipe or a device, which cannot be read twice.
+    What is not a path, or is on the hub, is not checked. ``parts`` are those of a folder that was written whole, not
+    files that a user names. The first one that is no file is told by a ``DataError``.
     """
     for path in paths:
         place = Path(path).expanduser() if isinstance(path, str | Path) and not str(path).startswith("hub:") else None
@@ -117,14 +106,9 @@ def require_files(*paths: object, parts: bool = False) -> None:
 def require_place(
     path: str | Path | None, folder: bool = False, new: bool = False, sign: str = "", what: str = ""
 ) -> None:
-    """Refuse a place where no file, or no folder, can be made, before anything is computed; nothing is left there.
+    """Refuse a place where no file, or no ``folder``, can be made, before anything is computed; None is not checked.
 
-    Args:
-        path: The place; None is not checked.
-        folder: Whether a folder will be made there.
-        new: Whether it has to be a new or an empty one.
-        sign: With ``new``, a file by which a folder is known as one that may be replaced.
-        what: What such a folder is.
+    Nothing is left there. A ``new`` folder may be there if it is empty, or ``what``, known by the file ``sign``.
 
     Raises:
         OSError: As the system would later: for a file where a folder should be, missing permissions, or a long name.
@@ -164,11 +148,6 @@ def restore(folder: Path) -> None:
             _remove(old)
         else:
             old.rename(folder)
-
-
-def _mode(path: Path) -> int:
-    """The mode that the umask gives; libraries and copies give the files that they write others."""
-    return stat.S_IMODE(path.stat().st_mode)
 
 
 def _sync(path: Path) -> None:
@@ -227,19 +206,12 @@ def _aside(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
                 if aside.exists():  # else another process swept it before it was held
                     yield aside
                     return
+        except OSError as error:
+            if error.filename is None and error.errno is not None:  # a write to an open file knows no path
+                error.filename = str(path)
+            raise
         finally:
             _remove(aside)
-
-
-@contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Say where, in an error of the system that does not: a write to an open file knows no path."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is None and error.errno is not None:
-            error.filename = str(path)
-        raise
 
 
 def remove_unfinished(path: Path) -> None:
@@ -285,8 +257,8 @@ def _exchanged(one: Path, other: Path) -> bool:
         rename = ctypes.CDLL(None, use_errno=True).renameat2
     except (AttributeError, OSError, TypeError):
         return False
-    here = -100  # AT_FDCWD: paths are relative to the working directory
-    if rename(here, os.fsencode(one), here, os.fsencode(other), EXCHANGE) == 0:
+    here, exchange = -100, 2  # AT_FDCWD, paths are relative to the working directory; and RENAME_EXCHANGE
+    if rename(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0:
         return True
     number = ctypes.get_errno()
     if number in UNSUPPORTED:

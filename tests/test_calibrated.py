@@ -126,7 +126,7 @@ def test_a_calibrator_runs_where_its_encoder_does(tiny_bert, monkeypatch):
     expected = calibrated.encode(sentences)
     monkeypatch.setattr("bertflow.calibrated.gpu_of", lambda encoder: encoder.device)
     monkeypatch.setattr(calibrated.calibrator, "transform", None)  # what runs on the CPU
-    monkeypatch.setattr("bertflow.calibration.base.ROWS", 2)
+    monkeypatch.setattr("bertflow.encoder.device.ROWS", 2)
     np.testing.assert_allclose(calibrated.encode(sentences), expected, rtol=0, atol=1e-5)
 
 

@@ -5,14 +5,9 @@ A calibrator is a scikit-learn transformer: how it is fitted. Its ``map`` is a t
     fit:        raw embeddings (n, dim_in) -> moments_ and map_
     transform:  (n, dim_in) -> (n, dim_out), by the map
 
-If all rows of the fit had unit length, as in a cosine collection of a vector database, the map brings every row to unit
-length first (``bertflow.maps.UnitMap``): rows of the database and embeddings by the encoder then give the same.
-
-Fitted on documents and queries (``fit(x, queries=q)``), it moves each role by its own mean before one shared map, and
-``transform`` takes the role; what is fitted on documents alone takes both alike.
-
-Every calibrator keeps the moments of what it was fitted on, so that each closed form can be refitted later, exactly,
-without the text; and, where the text is known, its provenance.
+If all rows of the fit had unit length, the map brings every row to unit length first (``bertflow.maps.UnitMap``).
+Fitted on documents and queries, it moves each role by its own mean before one shared map. It keeps the moments of the
+fit, so that each closed form can be refitted later, exactly, without the text; and, where known, its provenance.
 """
 
 from abc import ABC, abstractmethod
@@ -35,7 +30,7 @@ from torch import Tensor
 from bertflow.calibration.same_space import require_lengths
 from bertflow.calibration.saving import Provenance, write_calibrator
 from bertflow.encoder.abstract import Role, SentenceEncoder, is_encoder
-from bertflow.encoder.device import Landing
+from bertflow.encoder.device import in_blocks
 from bertflow.errors import BadRowsError, DataError, UsageError, require_directions
 from bertflow.files import atomic_folder
 from bertflow.maps import BandMap, FittedMap, RoleMap, RowMap, UnitMap, fitted_map, gap_of, of_role, unit
@@ -45,8 +40,8 @@ from bertflow.text_keys import hash_texts
 
 IS_QUERY: Mapping[str, bool] = {"document": False, "query": True}
 """Each role of a row, and whether queries have it."""
-ROWS = 8192
-"""Rows that are mapped at a time."""
+FLOATS: Mapping[str, Any] = {"dtype": [np.float64, np.float32], "ensure_all_finite": False}
+"""Arrays that scikit-learn lets through: what is not finite is refused here, by its row."""
 _DENSITIES: "WeakKeyDictionary[AbstractDensity, tuple[tuple[Any, Any], Any]]" = WeakKeyDictionary()
 """What each was fitted to, and its density: the eigenvectors behind it take longer than a text."""
 
@@ -98,10 +93,7 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     def fit(self, X: ArrayLike, y: None = None, queries: ArrayLike | None = None) -> Self:
         """Fit to raw embeddings (n, dim_in), n >= 2; ``y`` is ignored.
 
-        Args:
-            X: Rows; with queries, of documents.
-            y: Ignored.
-            queries: Rows of queries, or of crops that stand in for them (``bertflow.calibration.queries``).
+        ``queries`` may be crops that stand in for them (``bertflow.calibration.queries``); rows are then of documents.
 
         Raises:
             DataError: For a NaN, an infinity, fewer than two rows, rows that are all equal, or a largest number outside
@@ -201,9 +193,8 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     def transform(self, X: ArrayLike, role: Role = "document") -> NDArray[np.floating]:
         """Calibrate rows (n, dim_in) -> (n, dim_out); float32 stays float32, float64 stays float64.
 
-        The role, document or query, matters where it was fitted on both.
-
-        Rows that all have unit length are refused where those of the fit were far from it (``DataError``).
+        The role, document or query, matters where it was fitted on both. Rows that all have unit length are refused
+        where those of the fit were far from it (``DataError``).
         """
         forward = of_role(self.map, lookup("role", IS_QUERY, role))
         x = self._validated(X, reset=False)
@@ -213,16 +204,15 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     def inverse_transform(self, X: ArrayLike) -> NDArray[np.floating]:
         """Back to raw embeddings (n, dim_out) -> (n, dim_in); directions that were left out come back as their mean.
 
-        With roles the rows are those of documents.
-
-        Where the rows of the fit had unit length, those that come back have it, too: other lengths are not kept.
+        With roles the rows are those of documents. Where the rows of the fit had unit length, those that come back
+        have it, too: other lengths are not kept.
 
         Raises:
             DataError: If the width is not ``dim_out``.
             UsageError: If there is no inverse, since lengths are lost.
         """
         with _in_one_line():
-            z = check_array(X, dtype=[np.float64, np.float32], ensure_all_finite=False, allow_nd=True, ensure_2d=False)
+            z = check_array(X, **FLOATS, allow_nd=True, ensure_2d=False)
         if z.ndim != 2 or z.shape[1] != self.dim_out:
             raise DataError(f"Calibrated embeddings of shape (n, {self.dim_out}) were expected, got {z.shape}.")
         return self._mapped(self.map.inverse, z)
@@ -230,41 +220,31 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     def _mapped(self, function: Callable[[Tensor], Tensor], x: NDArray[np.floating]) -> NDArray[np.floating]:
         require_finite(x)
         mapped = in_blocks(function, x)  # a flow is float32; what comes in as float64 goes out as float64
-        if len(odd := odd_rows(mapped)):  # float32 may not hold a number on the way
-            with np.errstate(over="ignore"):
-                mapped[odd] = in_blocks(function, x[odd].astype(np.float64))
-            self._require_finite(mapped, odd)
-        return mapped
-
-    def _require_finite(self, mapped: NDArray[np.floating], rows: NDArray[np.int64]) -> None:
-        if len(odd := odd_rows(mapped[rows])):
-            far = (
-                f"in {mapped.dtype}: it is too far from the {self.moments_.n:,} rows that {type(self).__name__} was "
-                f"fitted on. Leave it out, or fit on such rows"
-                f"{', or give float64' if mapped.dtype == np.float32 else ''}."
-            )
-            found = {int(row): np.atleast_1d(mapped[row]) for row in rows[odd]}
-            bad = {row: f"comes out as {x[~np.isfinite(x)][0]} {far}" for row, x in found.items()}
+        if not len(odd := odd_rows(mapped)):
+            return mapped
+        with np.errstate(over="ignore"):  # float32 may not hold a number on the way
+            mapped[odd] = in_blocks(function, x[odd].astype(np.float64))
+        far = (
+            f"in {mapped.dtype}: it is too far from the {self.moments_.n:,} rows that {type(self).__name__} was "
+            f"fitted on. Leave it out, or fit on such rows{', or give float64' if x.dtype == np.float32 else ''}."
+        )
+        found = {row: np.atleast_1d(mapped[row]) for row in odd[odd_rows(mapped[odd])].tolist()}
+        bad = {row: f"comes out as {one[~np.isfinite(one)][0]} {far}" for row, one in found.items()}
+        if bad:
             raise BadRowsError(bad, "Row {} {}".format(*min(bad.items())))
+        return mapped
 
     def _validated(self, X: ArrayLike, reset: bool, **options: Any) -> NDArray[np.floating]:
         if reset:
             self._require_parameters()
         with _in_one_line():
-            dtypes = [np.float64, np.float32]
-            x: NDArray[np.floating] = validate_data(
-                self, X, reset=reset, dtype=dtypes, ensure_all_finite=False, **options
-            )
+            x: NDArray[np.floating] = validate_data(self, X, reset=reset, **FLOATS, **options)
             return x
 
     def save(self, folder: str | Path) -> None:
         """Write the calibrator as a folder: ``calibrator.json`` and safetensors, whole or not at all."""
         with atomic_folder(folder) as aside:
-            self.write(aside)
-
-    def write(self, folder: Path) -> None:
-        """Do what ``save`` does, in an existing folder."""
-        write_calibrator(self, folder)
+            write_calibrator(self, aside)
 
     @property
     def _n_features_out(self) -> int:
@@ -287,8 +267,7 @@ class AbstractDensity(AbstractCalibrator):
     def score_samples(self, X: ArrayLike) -> NDArray[np.floating]:
         """Log density of each row (n,), in nats, within the span of the directions that are not null.
 
-        Where the rows of the fit had unit length, it is the density in the space around the sphere, at the row of unit
-        length: right to compare rows, but not a density on the sphere.
+        Where the rows of the fit had unit length, it is that of the space around the sphere, not one on the sphere.
         """
         x = self._validated(X, reset=False)
         fitted = self.map, self.moments_  # not fitted is said here
@@ -310,26 +289,6 @@ def moments_of_roles(x: NDArray[np.floating], queries: NDArray[np.floating] | No
         return moments
     scaled = unit(torch.from_numpy(np.array(queries))).numpy() if moments.unit else queries
     return moments.with_queries(Moments.of(scaled))
-
-
-@torch.inference_mode()
-def in_blocks(function: Callable[[Tensor], Tensor], x: NDArray[np.floating], behind: int = 0) -> NDArray[np.floating]:
-    """What a function makes of rows, ``ROWS`` at a time, in the data type of the rows.
-
-    Args:
-        function: Some rows -> a row, or a number, for each.
-        x: One row or more, (n, dim).
-        behind: Blocks that may still be on their way from a GPU while the next one is made.
-    """
-    landing, mapped = Landing(behind), np.empty(0, x.dtype)
-    for start in range(0, len(x), ROWS):
-        z = function(torch.from_numpy(np.array(x[start : start + ROWS])))  # what is read-only is not written through
-        if not start:
-            mapped = np.empty((len(x), *z.shape[1:]), x.dtype)
-        landing.put(mapped, slice(start, start + ROWS), z)
-        del z  # before the next is made
-    landing.finish()
-    return mapped
 
 
 @contextmanager

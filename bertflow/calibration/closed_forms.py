@@ -2,8 +2,8 @@
 
     moments -> map
 
-Each is a row that names the function (``bertflow.affine``), and a class with its parameter, as scikit-learn has them.
-So each can also be fitted batch by batch, merged over machines, and refitted without the text.
+A row names the function (``bertflow.affine``); a class has its parameter, as in scikit-learn. Each can also be fitted
+batch by batch, merged over machines, and refitted without the text.
 """
 
 import numbers
@@ -64,17 +64,6 @@ class ClosedForm:
     affine: bool = True
     share: str = ""
 
-    def require(self, parameter: str, value: object) -> None:
-        """Refuse a value that the parameter cannot have.
-
-        Raises:
-            UsageError: With what it takes.
-        """
-        if self.least is not None:
-            require_count(parameter, value, self.least)
-        else:
-            require_number(parameter, value)
-
 
 class AbstractClosedForm(AbstractCalibrator):
     """A calibrator that is a function of the first two moments alone: of its row, and its parameter if it has one."""
@@ -82,11 +71,14 @@ class AbstractClosedForm(AbstractCalibrator):
     row: ClassVar[ClosedForm]
 
     def _require_parameters(self) -> None:
-        name, value = self.row.parameter, vars(self).get(self.row.parameter)
-        if name and not (value is None and self.row.optional):
-            self.row.require(f"{type(self).__name__}({name}=...)", value)
-        if share := self.row.share:
-            require_number(f"{type(self).__name__}({share}=...)", vars(self)[share], 1)
+        row, own = self.row, type(self).__name__
+        value, where = vars(self).get(row.parameter), f"{own}({row.parameter}=...)"
+        if row.least is not None and not (value is None and row.optional):
+            require_count(where, value, row.least)
+        if row.parameter and row.least is None:
+            require_number(where, value)
+        if row.share:
+            require_number(f"{own}({row.share}=...)", vars(self)[row.share], 1)
 
     def closed_form(self, moments: Moments) -> AffineMap | BandMap:
         """The map, read off moments."""
@@ -293,10 +285,9 @@ def read_kind(
         raise UsageError(f"A calibrator is a name and one number, as whitening(128); got {spelling!r}. Known: {known}.")
     name, text = ALIASES.get(match["name"], match["name"]), match["value"]
     kind = lookup(what, kinds, name)
-    if text is None or text in kind.words:
-        return name, text, ()
-    if kind.nests:
+    if text and kind.nests:
         kind.make(**kind.parameters(text))._require_parameters()
+    if text is None or text in kind.words or kind.nests:
         return name, text, ()
     (form, number), parts = kind.form, text.replace(" ", "").split(",")
     first = "" if "=" in parts[0] else parts.pop(0)

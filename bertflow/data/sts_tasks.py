@@ -132,11 +132,7 @@ TASKS: Mapping[str, StsTask] = {
         "tuning",
         split="dev",
         pairs={"sick": 5000, "stsb-dev": 369},
-        mix=(
-            Part("sickr-train", "sick"),
-            Part("sickr-trial", "sick"),
-            Part("stsb-dev", "stsb-dev", not_in=STS12_16),
-        ),
+        mix=(Part("sickr-train", "sick"), Part("sickr-trial", "sick"), Part("stsb-dev", "stsb-dev", not_in=STS12_16)),
         # SICK is scored from 1 to 5 and STS-B from 0 to 5: their gold scores cannot be ranked together.
         aggregation="mean",
     ),

@@ -32,8 +32,7 @@ HINTS: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "precision": (("float32",), "Embeddings are float32. See quantize_embeddings of sentence-transformers."),
     "output_value": (("sentence_embedding",), "Only sentence embeddings are given. For tokens see bertflow tokens."),
     "truncate_dim": ((None,), "Use Whitening(n_components=k): its first directions hold the most variance."),
-    "pool": ((None,), "Use bertflow embed, whose store several processes can fill."),
-    "chunk_size": ((None,), "Use bertflow embed, whose store several processes can fill."),
+    **dict.fromkeys(("pool", "chunk_size"), ((None,), "Use bertflow embed, whose store several processes can fill.")),
 }
 """Options of sentence-transformers' ``encode``: the values that change nothing here, and the hint for others."""
 OF_RAW = ("device", "tokenizer", "prompts")

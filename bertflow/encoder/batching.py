@@ -22,7 +22,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from bertflow.data.corpus import chunks
 from bertflow.encoder.architecture import OneLine
 from bertflow.encoder.device import T, sent
-from bertflow.errors import DataError
+from bertflow.errors import DataError, UsageError
 
 logger = logging.getLogger("bertflow")
 
@@ -176,6 +176,19 @@ def tokenize(
         whole = tokenizer(full, truncation=False, verbose=False)["input_ids"] if full else []
         truncated += sum(len(tokens) != max_length for tokens in whole)
     return TokenizedText.joined(ids, special, lengths, sentences, truncated, first)
+
+
+def placing(
+    tokenizer: PreTrainedTokenizerBase, do: str = "Choose a model with a tokenizer.json."
+) -> PreTrainedTokenizerBase:
+    """A tokenizer that says where in a text its tokens stand; ``do`` is what helps where it does not.
+
+    Raises:
+        UsageError: If it does not.
+    """
+    if not tokenizer.is_fast:
+        raise UsageError(f"The tokenizer {type(tokenizer).__name__} cannot say where in a text its pieces stand. {do}")
+    return tokenizer
 
 
 def _encoded(

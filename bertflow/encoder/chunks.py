@@ -29,7 +29,7 @@ from transformers import PreTrainedTokenizerBase
 
 from bertflow.data.corpus import chunks, sentence_spans
 from bertflow.encoder.abstract import Float32
-from bertflow.encoder.batching import CHUNK, TokenizedText
+from bertflow.encoder.batching import CHUNK, TokenizedText, placing
 from bertflow.errors import UsageError
 
 TOKENS, SENTENCES = "tokens", "sentences"
@@ -83,11 +83,7 @@ class Chunks:
         Raises:
             UsageError: If there is no room for a chunk, or the tokenizer does not say where tokens stand.
         """
-        if not tokenizer.is_fast:
-            raise UsageError(
-                f"Chunks need a tokenizer that says where tokens stand, which {type(tokenizer).__name__} does not. Add "
-                "the model's tokenizer.json, or leave chunks out."
-            )
+        placing(tokenizer, "Add the model's tokenizer.json, or leave chunks out.")
         room = max_length - max(len(tokenizer(prompt, truncation=False)["input_ids"]) for prompt in prompts)
         least = max(1, self.size) if self.by == TOKENS else 1
         if room < least:

@@ -55,9 +55,9 @@ def unknown_share(encoder: SentenceEncoder, sentences: Sequence[str]) -> float:
     """Share of the tokens that stand for words which the tokenizer does not know, in [0, 1]; 0 where it has none."""
     if not isinstance(encoder, TransformerEncoder):
         return 0.0
-    tokenizer = encoder.spec.folder.tokenizer
-    text = tokenize(sentences, tokenizer, None)
-    return float((text.ids[~text.special] == tokenizer.unk_token_id).mean()) if text.ids[~text.special].size else 0.0
+    text = tokenize(sentences, encoder.tokenizer, None)
+    ids = text.ids[~text.special]
+    return float((ids == encoder.tokenizer.unk_token_id).mean()) if ids.size else 0.0
 
 
 def measure_cut(encoder: SentenceEncoder, sentences: Sequence[str], seed: int = 0) -> Cut | None:
@@ -68,7 +68,7 @@ def measure_cut(encoder: SentenceEncoder, sentences: Sequence[str], seed: int = 
     """
     if not isinstance(encoder, TransformerEncoder) or encoder.spec.chunks is not None:
         return None
-    tokenizer, max_length = encoder.spec.folder.tokenizer, encoder.spec.max_length
+    tokenizer, max_length = encoder.tokenizer, encoder.spec.max_length
     prompted = [encoder.spec.prompts["document"] + sentence for sentence in sentences]
     lengths = tokenize(prompted, tokenizer, None).lengths
     cut = np.flatnonzero(lengths > max_length)

@@ -9,9 +9,10 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import copy_context
-from itertools import islice
+from functools import partial
+from itertools import islice, pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -33,6 +34,8 @@ LOCAL_RANKS = ("LOCAL_RANK", "SLURM_LOCALID")
 """Variables in which torchrun, Lightning and SLURM say which process on its machine this is."""
 PARTS = (2048, 16384)
 """Sentences that are tokenized at a time ahead of a GPU: few at first, so that it can begin, then many."""
+ROWS = 8192
+"""Rows of which a function makes something at a time."""
 BEHIND = 2
 """Batches whose embeddings are still on their way while the next one is begun."""
 
@@ -69,8 +72,7 @@ def parts(device: torch.device, n: int) -> list[slice]:
     if device.type == "cpu":
         return [slice(0, n)]
     first, size = PARTS
-    starts = [0, *range(first, n, size)]
-    return [slice(start, stop) for start, stop in zip(starts, [*starts[1:], n], strict=True)]
+    return [slice(*ends) for ends in pairwise([0, *range(first, n, size), n])]
 
 
 def ahead(items: Iterator[T]) -> Iterator[T]:
@@ -126,21 +128,43 @@ def _fetched(made: Tensor) -> tuple[Tensor, Callable[[], object]]:
     return there, event.synchronize
 
 
+@torch.inference_mode()
+def in_blocks(function: Callable[[Tensor], Tensor], x: NDArray[np.floating], behind: int = 0) -> NDArray[np.floating]:
+    """What a function makes of rows, ``ROWS`` at a time, in the data type of the rows.
+
+    Args:
+        function: Some rows -> a row, or a number, for each.
+        x: One row or more, (n, dim).
+        behind: Blocks that may still be on their way from a GPU while the next one is made.
+    """
+    landing, mapped = Landing(behind), np.empty(0, x.dtype)
+    for start in range(0, len(x), ROWS):
+        z = function(torch.from_numpy(np.array(x[start : start + ROWS])))  # what is read-only is not written through
+        if not start:
+            mapped = np.empty((len(x), *z.shape[1:]), x.dtype)
+        landing.put(mapped, slice(start, start + ROWS), z)
+        del z  # before the next is made
+    landing.finish()
+    return mapped
+
+
 @contextmanager
-def tf32_products() -> Iterator[None]:
-    """In this block a GPU rounds the numbers of float32 products to TF32, as 10 bits of a mantissa."""
-    products = torch.backends.cuda.matmul
-    name, value = ("fp32_precision", TF32) if hasattr(products, "fp32_precision") else ("allow_tf32", True)
-    before = getattr(products, name)
-    setattr(products, name, value)
+def _for_now(choose: Callable[[Any], object], value: Any, before: Any) -> Iterator[None]:
+    choose(value)
     try:
         yield
     finally:
-        setattr(products, name, before)
+        choose(before)
 
 
-@contextmanager
-def unplanned_attention() -> Iterator[None]:
+def tf32_products() -> AbstractContextManager[None]:
+    """In this block a GPU rounds the numbers of float32 products to TF32, as 10 bits of a mantissa."""
+    products = torch.backends.cuda.matmul
+    name, value = ("fp32_precision", TF32) if hasattr(products, "fp32_precision") else ("allow_tf32", True)
+    return _for_now(partial(setattr, products, name), value, getattr(products, name))
+
+
+def unplanned_attention() -> AbstractContextManager[None]:
     """In this block a GPU does not attend by cuDNN, which plans each new shape of a batch before it runs it.
 
     Batches of sentences all have shapes of their own. PyTorch prefers cuDNN in half precision on Hopper and Blackwell
@@ -149,9 +173,4 @@ def unplanned_attention() -> Iterator[None]:
     See https://github.com/huggingface/transformers/pull/48163 and https://github.com/modelscope/FunASR/issues/3704.
     """
     backends = torch.backends.cuda
-    before = backends.cudnn_sdp_enabled()
-    backends.enable_cudnn_sdp(False)
-    try:
-        yield
-    finally:
-        backends.enable_cudnn_sdp(before)
+    return _for_now(backends.enable_cudnn_sdp, False, backends.cudnn_sdp_enabled())

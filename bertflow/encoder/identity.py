@@ -171,8 +171,8 @@ class Identity:
         return f"{mine}; {other} {theirs} ({'; '.join(dict.fromkeys(one.reason for one in differences))})"
 
     def _with(self, facts: Mapping[str, Any]) -> str:
-        named = {key: self.facts[key] for key in ("pooling",) if key in self.facts}
-        shown = (f"{key} {value if key == 'calibrator' else repr(value)}" for key, value in {**named, **facts}.items())
+        named = {"pooling": self.facts["pooling"], **facts} if "pooling" in self.facts else facts
+        shown = (f"{key} {value if key == 'calibrator' else repr(value)}" for key, value in named.items())
         return f"{self.name or 'an encoder'} with {', '.join(shown)}"
 
 

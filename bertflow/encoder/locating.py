@@ -22,7 +22,8 @@ from typing_extensions import TypedDict
 
 from bertflow.encoder.folders import DOWNLOAD, ENCODER, RECORD_FILE, WEIGHTS, EncoderRecord, ModelFolder, StConfig
 from bertflow.errors import DataError, UsageError
-from bertflow.records import Checksums, FileName, Size, read_record, require_whole
+from bertflow.records import FileName, Size, read_record, require_whole
+from bertflow.registry import several
 
 logger = logging.getLogger("bertflow")
 
@@ -62,9 +63,10 @@ def locate(model: str | Path, revision: str | None = None) -> Path:
         raise DataError(f"The model folder {model} does not exist. Give an existing folder, or a hub id.")
     wanted = ["*.json", "*.txt", "*.model", "*.jinja", "README.md"]
     try:
-        folder = Path(snapshot_download(str(model), revision=revision, allow_patterns=[*wanted, WEIGHTS[0]]))
-        if not list(folder.rglob(WEIGHTS[0])):
-            folder = Path(snapshot_download(str(model), revision=revision, allow_patterns=[*wanted, WEIGHTS[1]]))
+        for weights in WEIGHTS:
+            folder = Path(snapshot_download(str(model), revision=revision, allow_patterns=[*wanted, weights]))
+            if any(folder.rglob(weights)):
+                break
     except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         at = f" at revision {revision!r}" if revision else ""
         reason = " ".join(str(error).split()).split(". ")[0].rstrip(".")
@@ -98,7 +100,11 @@ def open_model(model: str | Path, revision: str | None = None) -> ModelFolder:
     name = place.resolve().name if Path(model).expanduser().is_dir() else str(model)
     if os.path.lexists(place / RECORD_FILE):
         record = read_record(place / RECORD_FILE, EncoderRecord, "saved encoder", "Save the encoder again.")
-        _require_whole(place, record["sha256"], record.get("weights_above"))
+        if above := record.get("weights_above"):
+            require_whole(place / RECORD_FILE, above, above, "export", place.parent)
+        weights = {path.name for path in place.glob(WEIGHTS[0])}
+        listed = record["sha256"]
+        require_whole(place / RECORD_FILE, listed, {*listed, *weights, "config.json"}, "encoder")
         return ModelFolder(place, record["encoder"], dict(record))
     if os.path.lexists(place / "modules.json"):
         if os.path.lexists(place / ENCODER / RECORD_FILE):  # an export, whose weights are its saved encoder's, too
@@ -117,14 +123,6 @@ def open_model(model: str | Path, revision: str | None = None) -> ModelFolder:
         do = f"Give the folder in it, {inside}." if inside.is_dir() else "Give the folder with the weights."
         raise DataError(f"{place} is not a model folder: it holds no config.json. {do}")
     return ModelFolder(place, name)
-
-
-def _require_whole(folder: Path, listed: Checksums, above: Checksums | None) -> None:
-    """Compare a saved encoder with its checksums; weights without a checksum are of unknown origin."""
-    if above is not None:
-        require_whole(folder / RECORD_FILE, above, above, "export", folder.parent)
-    weights = {path.name for path in folder.glob(WEIGHTS[0])}
-    require_whole(folder / RECORD_FILE, listed, {*listed, *weights, "config.json"}, "encoder")
 
 
 @dataclass(frozen=True)
@@ -166,9 +164,8 @@ def st_transformer(folder: Path, modules: Mapping[str, Path]) -> tuple[Path, int
             f"{folder / 'modules.json'} names no Transformer, but {', '.join(modules)}. Give another encoder."
         )
     settings = path / "sentence_bert_config.json"
-    said = StTransformer()
-    if os.path.lexists(settings):
-        said = read_record(settings, StTransformer, "configuration", DOWNLOAD)
+    there = os.path.lexists(settings)
+    said = read_record(settings, StTransformer, "configuration", DOWNLOAD) if there else StTransformer()
     if said.get("do_lower_case"):
         raise DataError(
             f"{settings} asks for do_lower_case. Set it in tokenizer_config.json, where the tokenizer reads it."
@@ -180,8 +177,7 @@ def st_pooling(path: Path) -> str:
     """The pooling in a sentence-transformers ``1_Pooling/config.json``, of either schema."""
     config = read_record(path, StPooling, "pooling", DOWNLOAD)
     legacy = [re.sub("^pooling_mode_|_tokens?$", "", key) for key, on in config.items() if on and "_mode_" in key]
-    named = config.get("pooling_mode") or legacy
-    modes = [named] if isinstance(named, str) else list(named)
+    modes = several(config.get("pooling_mode") or legacy)
     if len(modes) != 1 or modes[0] not in ST_POOLINGS:
         raise DataError(
             f"{path} asks for the pooling {' + '.join(modes) or 'none'}, but one of {', '.join(ST_POOLINGS)} is "
@@ -205,9 +201,8 @@ def own_pooling(folder: ModelFolder) -> str:
                 "%s: its Normalize is left out; embeddings keep their length, cosines are the same.", folder.name
             )
         elif kind != ST_PACKAGE + "Transformer":
-            do = f"Give the pooling yourself, as pooling={pooling!r}, which reads the transformer alone."
             raise DataError(
                 f"{folder.name} has a module {kind}, which bertflow cannot run: it reads Transformer, Pooling and "
-                f"Normalize. {do}"
+                f"Normalize. Give the pooling yourself, as pooling={pooling!r}, which reads the transformer alone."
             )
     return pooling

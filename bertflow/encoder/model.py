@@ -17,7 +17,6 @@ from transformers import PreTrainedModel
 
 from bertflow.encoder.architecture import (
     FAMILIES,
-    Family,
     OneLine,
     model_class,
     some_ids,
@@ -82,17 +81,15 @@ class BlockStack:
         nn.Module.to(model.eval(), device, computed_in(model.dtype, device))
         layers = sorted({layer for pooling in poolings for layer in pooling.resolve(folder.blocks)})
         stack, known = cls(model, depth, pooler, tf32=dtype == TF32), some_ids(folder.tokenizer, folder.config)
-
-        def read(ids: Tensor, mask: Tensor) -> dict[int, Tensor]:
-            """Hidden states, read as those of every batch of sentences are."""
-            return stack.read(ids, mask, layers, int(mask.sum()))
-
-        return replace(stack, pads=try_padding(read, known, folder.pad_id, model))
+        pads = try_padding(
+            lambda ids, mask: stack.read(ids, mask, layers, int(mask.sum())), known, folder.pad_id, model
+        )
+        return replace(stack, pads=pads)
 
     @functools.cached_property
-    def _family(self) -> Family:
-        family = FAMILIES.get(self.model.config.model_type, Family())
-        return replace(family, plain=family.plain and not getattr(self.model.config, "is_decoder", False))
+    def _is_plain(self) -> bool:
+        config = self.model.config
+        return FAMILIES[config.model_type].plain and not getattr(config, "is_decoder", False)
 
     @property
     def dim(self) -> int:
@@ -125,7 +122,7 @@ class BlockStack:
             if tokens == ids.numel():
                 return self._run(ids, None, layers, **inputs)
             # As transformers would make it, but without a look at the numbers, for which a GPU would be waited for.
-            whole = mask[:, None, None].expand(-1, 1, ids.shape[1], -1) if self._family.plain else mask
+            whole = mask[:, None, None].expand(-1, 1, ids.shape[1], -1) if self._is_plain else mask
             return self._run(ids, whole, layers, **inputs)
         lengths, found = mask.sum(1), dict[int, Tensor]()
         for length in lengths.unique().tolist():
@@ -143,10 +140,8 @@ class BlockStack:
             inputs["attention_mask"] = mask.long() if mask.ndim == 2 else mask
         # Where gradients are wanted the caller decides, also for what is computed again on the way back.
         unplanned = ids.device.type != "cpu" and not torch.is_grad_enabled()
-        with (
-            tf32_products() if self.tf32 else nullcontext(),
-            unplanned_attention() if unplanned else nullcontext(),
-        ):
+        attention = unplanned_attention() if unplanned else nullcontext()
+        with tf32_products() if self.tf32 else nullcontext(), attention:
             output = self.model(input_ids=ids, output_hidden_states=inner or False, **inputs)
         states = (output.hidden_states or ()) if inner else ()
         if inner and len(states) != self.depth + 1:

@@ -102,7 +102,7 @@ class AbstractTokenEncoder(AbstractLearner):
         Raises:
             DataError: If there are no tokens to count.
         """
-        self.counts = TokenCounts.of_text(sentences, self._tokenize, vocabulary_size(self.spec.folder.tokenizer))
+        self.counts = TokenCounts.of_text(sentences, self._tokenize, vocabulary_size(self.tokenizer))
         return self
 
     _count = count_tokens
@@ -165,7 +165,7 @@ class AbstractTokenEncoder(AbstractLearner):
 
     def _split(self, sentences: Sequence[str], role: Role, how: Chunks) -> ChunkedText:
         check_sentences(sentences)
-        text = split(sentences, self.spec.prompts[role], self.spec.folder.tokenizer, self.spec.max_length, how)
+        text = split(sentences, self.spec.prompts[role], self.tokenizer, self.spec.max_length, how)
         say_empty(text.tokens.without_content(), len(sentences))
         return text
 
@@ -173,7 +173,7 @@ class AbstractTokenEncoder(AbstractLearner):
         check_sentences(sentences)
         prompted = [self.spec.prompts[role] + sentence for sentence in sentences]
         most = None if self.spec.chunks else self.spec.max_length
-        return tokenize(prompted, self.spec.folder.tokenizer, most, first)
+        return tokenize(prompted, self.tokenizer, most, first)
 
     def vectors(
         self,

@@ -127,8 +127,8 @@ class EncoderSpec:
     @property
     def _parts(self) -> dict[str, str]:
         """Chunks and template, where there are any."""
-        chunks, template = str(self.chunks or ""), self.template.text if self.template else ""
-        return {name: text for name, text in (("chunks", chunks), ("template", template)) if text}
+        parts = {"chunks": str(self.chunks or ""), "template": self.template.text if self.template else ""}
+        return {name: text for name, text in parts.items() if text}
 
 
 def choose_length(folder: ModelFolder, wanted: int | None) -> int:

@@ -87,7 +87,7 @@ class TransformerEncoder(AbstractTokenEncoder):
         self._read_seen()
         self._may_change = self._lent = False
         if token_counts is not None:
-            self.counts = TokenCounts.given(token_counts, self.spec.folder.tokenizer)
+            self.counts = TokenCounts.given(token_counts, self.tokenizer)
 
     def with_pooling(self, pooling: str) -> "TransformerEncoder":
         """The encoder with another pooling, as it is opened from its folder: with no counts but those that lie there.
@@ -95,8 +95,8 @@ class TransformerEncoder(AbstractTokenEncoder):
         Where the same layers are read, nothing is loaded again: both have the same weights, until ``model`` is asked
         for.
         """
-        row, folder = parse_pooling(pooling), self.spec.folder
-        alike = {*row.resolve(folder.blocks)} == {*self.spec.layers}
+        row = parse_pooling(pooling)
+        alike = {*row.resolve(self.spec.folder.blocks)} == {*self.spec.layers}
         alike = alike and "pooler" not in (row.tokens, self.pooling.tokens)
         if not alike or self._may_change or self.spec.template or row.tokens in TEMPLATED:
             return TransformerEncoder(**{**self.recipe, "pooling": pooling})
@@ -168,7 +168,7 @@ class TransformerEncoder(AbstractTokenEncoder):
         if self._may_change:
             without_captures(self.stack.model)
             return copyreg.__newobj__, (type(self),), self.__dict__  # type: ignore[attr-defined]
-        kept = {name: self.__dict__[name] for name in ("counts", "supervision")}
+        kept = {"counts": self.counts, "supervision": self.supervision}
         given = Path(self.recipe["model"]).expanduser()
         place = {"model": str(given.resolve())} if given.is_dir() else {}
         return functools.partial(type(self), **{**self.recipe, **place}), (), kept
@@ -193,8 +193,7 @@ class TransformerEncoder(AbstractTokenEncoder):
         for seen in (self.counts, self.supervision):
             if seen is not None:
                 seen.write(folder)
-        said, imports = own.license, own_modules(TOKEN_REDUCTIONS.get(self.pooling.tokens, ""))
-        beside = {"license": said, "imports": imports}
+        beside = {"license": own.license, "imports": own_modules(TOKEN_REDUCTIONS.get(self.pooling.tokens, ""))}
         write_facts(folder, self.describe() | {key: value for key, value in beside.items() if value})
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertflow.data.corpus import chunks
-from bertflow.encoder.batching import CHUNK, Batch, tokenize
+from bertflow.encoder.batching import CHUNK, Batch, placing, tokenize
 from bertflow.encoder.pooling import COUNTED, TEMPLATED, Pooling, TokenViews, parse_pooling, pool
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
@@ -80,13 +80,8 @@ def word_places(encoder: TransformerEncoder, sentences: Sequence[Sequence[str]])
     Raises:
         UsageError: If the tokenizer cannot say where its pieces stand.
     """
-    spec, prompt = encoder.spec, encoder.spec.prompts["document"]
-    tokenizer, max_length = spec.folder.tokenizer, spec.max_length
-    if not tokenizer.is_fast:
-        raise UsageError(
-            f"The tokenizer {type(tokenizer).__name__} cannot say where in a text its pieces stand. "
-            "Choose a model with a tokenizer.json."
-        )
+    prompt, max_length = encoder.spec.prompts["document"], encoder.spec.max_length
+    tokenizer = placing(encoder.tokenizer)
     first, count, starts, cut = [], [], [0], 0
     for chunk in chunks(sentences, CHUNK):
         text = [prompt + " ".join(words) for words in chunk]
@@ -103,14 +98,9 @@ def word_places(encoder: TransformerEncoder, sentences: Sequence[Sequence[str]])
             starts.append(starts[-1] + int(np.count_nonzero(pieces)))
             if len(spans) == max_length:
                 cut += len(words) - int(of_token.max())
-    counts = np.concatenate([np.zeros(0, np.int64), *count])
-    return WordPlaces(
-        counts > 0,
-        np.concatenate([np.zeros(0, np.int64), *first])[counts > 0],
-        counts[counts > 0],
-        np.array(starts),
-        cut,
-    )
+    firsts, counts = (np.concatenate([np.zeros(0, np.int64), *each]) for each in (first, count))
+    read = counts > 0
+    return WordPlaces(read, firsts[read], counts[read], np.array(starts), cut)
 
 
 def encode_words(
@@ -134,7 +124,7 @@ def encode_words(
         DataError: If a vector is not finite.
         UsageError: For a pooling that a word has no use for, or a tokenizer that cannot say where pieces stand.
     """
-    rows, spec = [of_words(spelling) for spelling in poolings], encoder.spec
+    rows, spec = list(map(of_words, poolings)), encoder.spec
     stack, places = encoder.reaching(rows), word_places(encoder, sentences)
     layers = [row.resolve(spec.folder.blocks) for row in rows]
     found = [np.empty((len(places.first), row.width(encoder.width)), np.float32) for row in rows]
@@ -148,7 +138,7 @@ def encode_words(
                 x[numbers] = pool([words[layer] for layer in read], views, row).cpu().numpy()
 
     text = [spec.prompts["document"] + " ".join(words) for words in sentences]
-    tokens = tokenize(text, spec.folder.tokenizer, spec.max_length)
+    tokens = tokenize(text, encoder.tokenizer, spec.max_length)
     for _ in encoder.run([tokens], pooled, len(sentences), progress):
         pass
     for name, x in zip(poolings, found, strict=True):

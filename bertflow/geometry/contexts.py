@@ -84,7 +84,7 @@ def read_token_states(
         vectors = np.stack([states[layer][batch.content].cpu().numpy() for layer in layers])
         return batch.ids[batch.content].cpu().numpy(), batch.content.sum(1).cpu().numpy(), vectors
 
-    text = tokenize(sentences, encoder.spec.folder.tokenizer, longest)
+    text = tokenize(sentences, encoder.tokenizer, longest)
     made = [(ids, np.repeat(at, n), x) for at, (ids, n, x) in encoder.run([text], read, len(sentences))]
     tokens, rows, parts = zip(*made, strict=True)
     order = np.argsort(np.concatenate(rows), kind="stable")

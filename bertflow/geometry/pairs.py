@@ -98,10 +98,9 @@ class PairScores:
 
 
 def load_scored_pairs(name: str, data_dir: str) -> Pairs:
-    """An STS task, or a table with a human score, or with query and text.
+    """One STS task, or a table with a human score, or with query and text.
 
     Raises:
-        UsageError: If several tasks are named.
         DataError: If data is missing or damaged.
     """
     if table_suffix(name):

@@ -48,13 +48,7 @@ from bertflow.training.trainer import METRICS, PLACE, build_trainer, known_warni
 
 AUTO = "auto"
 FREE = (
-    "output",
-    "report",
-    "resume",
-    "data.data_dir",
-    "data.store",
-    "encoder.device",
-    "trainer.max_time",
+    *("output", "report", "resume", "data.data_dir", "data.store", "encoder.device", "trainer.max_time"),
     *(f"trainer.{name}" for name in PLACE),
 )
 """Options that may differ when a run is continued."""
@@ -115,8 +109,13 @@ class RunFolder:
                     raise UsageError(
                         f"Another run writes to {self.path} now. Wait for its end, or choose another --output."
                     )
-                if not self.in_place:
-                    self._require_empty()
+                unfinished = f".{RUN}."  # an unfinished run.json is all that may be there
+                there = [self.path] if self.path.is_file() else self.path.glob("*")
+                if not self.in_place and not all(path.name.startswith(unfinished) for path in there):
+                    raise UsageError(
+                        f"Output folder {self.path} is not empty. "
+                        "Choose another --output, or continue a run with --resume auto."
+                    )
             self.prepare({})
             self._held = held.pop_all()
         return self
@@ -220,15 +219,6 @@ class RunFolder:
                 with known_warnings():
                     log_again(ours, logged, self.steps)
             self.say(f"resumed   {self.checkpoint or 'before its first checkpoint'}, after {self.steps:,} steps")
-
-    def _require_empty(self) -> None:
-        """Refuse to write among other files; what this run wrote when it was killed as it began is allowed."""
-        is_file = self.path.exists() and not self.path.is_dir()
-        if is_file or not all(path.name.startswith(f".{RUN}.") for path in self.path.glob("*")):
-            raise UsageError(
-                f"Output folder {self.path} is not empty. "
-                "Choose another --output, or continue a run with --resume auto."
-            )
 
     def _write_facts(self, **more: Any) -> None:
         write_record(self.path / RUN, {**self.facts, **more})

@@ -8,11 +8,9 @@
     text/                          the sentences, until a store that is made of a stream is finished
 
 The number of shards is fixed when a store is begun. Building again continues a run that was killed, and any number of
-processes may build one store at the same time (``bertflow.jobs``). Reading maps the files into memory; each is compared
-with its checksum when it is first read.
-
-``float16`` halves the size on disk: each shard is kept around its own center, as the common mean of all embeddings
-would use up the precision of the differences between them.
+processes may build one store at the same time (``bertflow.jobs``). Each file is mapped into memory, and compared with
+its checksum, when it is first read. ``float16`` halves the size on disk: each shard is kept around its own center, as
+the common mean of all embeddings would use up the precision of the differences between them.
 """
 
 import functools

@@ -38,15 +38,7 @@ from bertflow.errors import DataError, UsageError, reason_of
 from bertflow.similarity import SIMILARITIES
 from bertflow.tables import shortened
 from bertflow.words.study import Mention
-from bertflow.words.tokens import (
-    Tokens,
-    find_word,
-    normalize,
-    read_tokens,
-    spelled_alike,
-    stack_tokens,
-    whole_words,
-)
+from bertflow.words.tokens import Tokens, find_word, normalize, read_tokens, spelled_alike, stack_tokens, whole_words
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     "word": ("embeddings.word_embeddings", "embeddings.tok_embeddings", "wte"),
@@ -193,15 +185,20 @@ class WordEncoder:
         known = InputSum(self._folder.shape).segments
         if segment is not None and not 0 <= segment < known:
             has = f"it knows segments 0 to {known - 1}" if known else "it has no segments"
-            family = self._folder.config.model_type
-            raise UsageError(f"Segment {segment} was asked for, but this is a {family}, and {has}. Leave it out.")
+            raise UsageError(
+                f"Segment {segment} was asked for, but this is a {self._folder.config.model_type}, and {has}. "
+                "Leave it out."
+            )
         # Tokenizers count the texts of a pair also for models that are not told.
-        own = 0 if known < 2 else None
-        tokens = read_tokens(self.tokenizer, text, second, own if segment is None else segment)
+        if segment is None and known < 2:
+            segment = 0
+        tokens = read_tokens(self.tokenizer, text, second, segment)
         longest = longest_input(self._folder.shape)
         if len(tokens) > longest:
-            what = f"The text {shortened(text, 60)!r} has {len(tokens)} tokens, and this model reads {longest}."
-            raise DataError(f"{what} Shorten it.")
+            raise DataError(
+                f"The text {shortened(text, 60)!r} has {len(tokens)} tokens, and this model reads {longest}. "
+                "Shorten it."
+            )
         return tokens
 
     @torch.no_grad()

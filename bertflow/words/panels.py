@@ -6,7 +6,6 @@ which is 1 where the two distances are equal. An analogy is a parallelogram, so 
 """
 
 import itertools
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,9 +28,6 @@ MEASURES: Mapping[str, str] = {"euclidean": "Euclidean distance", "cosine": "Cos
 """What is measured of every two words; a section and a row of pictures each. What is seen last matters most."""
 OFFSETS = ("cosine of the two", "length of the first", "length of the second", "shorter / longer")
 """What is printed of two offsets: the first as vectors, the others as scalars."""
-SCALES = (("cosine", slice(None)), ("euclidean", slice(1)), ("euclidean", slice(1, None)))
-"""Heatmaps on one color scale: their row, what they show, and their columns, the static one first. Static vectors are
-many times shorter than those of a layer, behind its LayerNorm, and so are their distances."""
 TIE = 1e-6
 """Cosines that differ by less are level: layer 0 of one word in one place is the same row, up to rounding."""
 NAMED = 3
@@ -198,44 +194,12 @@ class StudyResult(AbstractResult):
         Returns:
             The folder.
         """
-        from bertflow.plots import save_figure
+        from bertflow.words.drawing import write_heatmaps
 
         folder = Path(folder)
         write_text(folder / "words.json", self.to_json())
-        figures = {f"by-layer-{measure}": layer_heatmaps(self, measure) for measure in MEASURES}
-        for pooling, panels in self.panels.items():
-            # mean(1,-1) becomes mean_1_-1
-            name = re.sub(r"[(,]", "_", re.sub(r"[\s)]", "", pooling))
-            figures[f"heatmaps-{name}"] = similarity_heatmaps(panels, f"{self.study.title}: {pooling}")
-        for name, figure in figures.items():
-            save_figure(figure, folder / f"{name}.{kind}")
+        write_heatmaps(self, folder, kind)
         return folder
-
-
-def similarity_heatmaps(panels: Mapping[str, Panel], title: str) -> Any:
-    """A row for each measure, a column for each panel: static first, then the contexts."""
-    from bertflow.plots import heatmaps
-
-    labels = panels[STATIC].labels
-    scales = [
-        (MEASURES[measure], {name: getattr(panel, measure) for name, panel in list(panels.items())[columns]})
-        for measure, columns in SCALES
-    ]
-    return heatmaps(scales, labels, labels, title, decimals=2, across=len(panels))
-
-
-def layer_heatmaps(result: StudyResult, measure: str) -> Any:
-    """A panel for each context: the pairs that are followed, through the poolings; static cosines on the same scale."""
-    from bertflow.plots import heatmaps
-
-    pairs = result.study.followed()
-    static = {STATIC: result.static} if measure == "cosine" else {}
-    panels = {}
-    for context in result.study.contexts:
-        columns = static | {pooling: panel[context] for pooling, panel in result.panels.items()}
-        panels[context] = np.array([[column.of(measure, pair) for column in columns.values()] for pair in pairs])
-    names = [" ~ ".join(pair) for pair in pairs]
-    return heatmaps([("", panels)], names, list(columns), f"{result.study.title}: {MEASURES[measure]}", decimals=2)
 
 
 def run_study(encoder: WordEncoder, study: Study, poolings: Sequence[str] = ()) -> StudyResult:

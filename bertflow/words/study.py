@@ -154,13 +154,14 @@ def load_study(name: str | Path, segment: int | None = None) -> Study:
         UnknownNameError: If it is neither.
         DataError: If a file has another form; the message names the file and what is wrong.
     """
-    if str(name) not in SHIPPED and not Path(name).is_file():
-        raise UnknownNameError(f"Unknown study {str(name)!r}. Known: {', '.join(SHIPPED)}; or a JSON file of yours.")
+    name = str(name)
+    if name not in SHIPPED and not Path(name).is_file():
+        raise UnknownNameError(f"Unknown study {name!r}. Known: {', '.join(SHIPPED)}; or a JSON file of yours.")
     shipped = files("bertflow.words") / "studies" / f"{name}.json"
-    with as_file(shipped if str(name) in SHIPPED else Path(name)) as path:
+    with as_file(shipped if name in SHIPPED else Path(name)) as path:
         study = read_record(path, Study, "study", "Repair the file.")
     mentions = (replace(mention, segment=segment) if mention.segment is None else mention for mention in study.mentions)
-    return replace(study, mentions=tuple(mentions), title=study.title or str(name))
+    return replace(study, mentions=tuple(mentions), title=study.title or name)
 
 
 def _stands(mention: Mention) -> bool:
@@ -190,11 +191,8 @@ def word_study(words: Sequence[str], sentences: Sequence[str], segment: int | No
             word, occurrence = numbered.groups() if numbered else (spelled, 1)
             mentions.append(Mention(word, sentence, int(occurrence), segment, f"context {number}", spelled))
     standing = [one for one in mentions if _stands(one)]
-    if (
-        len(sentences) > 1
-        and {one.label for one in standing} == {*words}
-        and (len(words) == 1 or len(standing) < len(mentions))
-    ):
+    apart = len(words) == 1 or len(standing) < len(mentions)
+    if apart and len(sentences) > 1 and {one.label for one in standing} == {*words}:
         counts, places = Counter(one.label for one in standing), Counter[str]()
         mentions = []
         for one in standing:

@@ -16,7 +16,8 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
 from bertflow.encoder.abstract import check_sentences
-from bertflow.errors import DataError, UsageError
+from bertflow.encoder.batching import placing
+from bertflow.errors import DataError
 from bertflow.words.study import Mention
 
 SPACE = "\u2581"
@@ -60,12 +61,7 @@ def read_tokens(
     """
     texts = (text,) if second is None else (text, second)
     check_sentences(texts)
-    if not tokenizer.is_fast:
-        raise UsageError(
-            f"The tokenizer {type(tokenizer).__name__} cannot say where in a text its pieces stand. "
-            "Choose a model with a tokenizer.json."
-        )
-    (encoding,) = tokenizer(*texts, verbose=False).encodings
+    (encoding,) = placing(tokenizer)(*texts, verbose=False).encodings
     if not encoding.ids:
         raise DataError(f"The text {text!r} has no tokens for this model. Leave it out.")
     return Tokens(texts, encoding, encoding.type_ids if segment is None else [segment] * len(encoding.ids))

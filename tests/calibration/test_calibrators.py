@@ -85,7 +85,7 @@ def test_the_map_is_what_transform_does(calibrator):
 def test_blocks_of_rows_do_not_change_the_result(calibrator, monkeypatch):
     x = anisotropic_embeddings()
     whole = calibrator.fit(x).transform(x)
-    monkeypatch.setattr("bertflow.calibration.base.ROWS", 7)
+    monkeypatch.setattr("bertflow.encoder.device.ROWS", 7)
     np.testing.assert_allclose(calibrator.transform(x), whole, atol=1e-12)
 
 

@@ -3,8 +3,9 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="the plots extra is not installed")
 
+from bertflow.words.drawing import layer_heatmaps, similarity_heatmaps
 from bertflow.words.encoder import WordEncoder
-from bertflow.words.panels import Panel, layer_heatmaps, run_study, similarity_heatmaps
+from bertflow.words.panels import Panel, run_study
 from bertflow.words.study import STATIC, word_study
 
 SENTENCES = ["the man sleeps and the dog eats", "a red dog and a man and the cat"]
