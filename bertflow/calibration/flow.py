@@ -19,6 +19,7 @@ from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import UsageError
 from bertflow.maps import FittedMap, UnitMap, unit
 from bertflow.moments import Moments
+from bertflow.progress import watched
 from bertflow.training import Purpose
 from bertflow.training.recipe import Recipe, preset_for, recipe_changes, resolve
 
@@ -142,12 +143,13 @@ class FlowCalibrator(AbstractDensity):
 
 
 def flow_on_rows(
-    x: Any, recipe: Recipe, seed: int, moments: Moments, provenance: Provenance | None, **options: Any
+    x: Any, recipe: Recipe, seed: int, moments: Moments, provenance: Provenance | None, progress: bool | None
 ) -> FlowCalibrator:
-    """The calibrator of a flow that is fitted here to the rows ``x``; the options are those of ``fit_flow``."""
+    """The calibrator of a flow that is fitted here to the rows ``x``; with a bar, by default where one is watched."""
     from bertflow.training.flow_fit import fit_flow
 
-    return FlowCalibrator.of(fit_flow(x, recipe, seed, **options), recipe, moments, provenance)
+    trainer = {"enable_progress_bar": watched() if progress is None else progress}
+    return FlowCalibrator.of(fit_flow(x, recipe, seed, trainer), recipe, moments, provenance)
 
 
 def _seed(random_state: Any) -> int:

@@ -21,7 +21,7 @@ from bertflow.data.arrays import usable_rows
 from bertflow.data.lines import leave_out
 from bertflow.errors import BadRowsError, DataError, RowError, UsageError, require_directions
 from bertflow.moments import Moments, odd_rows
-from bertflow.progress import Advance, bar, watched
+from bertflow.progress import Advance, bar
 from bertflow.retrieval.collections import AbstractCollection, CollectionRows, Id, Part
 from bertflow.runs.sources import flow_recipe
 from bertflow.similarity import unit_rows
@@ -82,8 +82,7 @@ def fitted_to(
             return made.fit_moments(Moments.merged(map(Moments.of, blocks)), None)
         x = np.concatenate(list(blocks))
     assert recipe, "a calibrator is a closed form, or a flow"
-    options = {"enable_progress_bar": watched() if progress is None else progress}
-    return flow_on_rows(x, recipe, asked.seed or 0, Moments.of(x), None, trainer=options)
+    return flow_on_rows(x, recipe, asked.seed or 0, Moments.of(x), None, progress)
 
 
 def _sampled(

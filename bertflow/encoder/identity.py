@@ -117,7 +117,7 @@ class Identity:
         """The facts that both know and that differ, refused ones first."""
         if not (self.facts and other.facts):
             return []
-        sides = ((key, self._fact(key), other._fact(key)) for key in sorted({*self.facts, *other.facts}))
+        sides = ((key, self.fact(key), other.fact(key)) for key in sorted({*self.facts, *other.facts}))
         found = [
             Mismatch(key, mine, theirs, *RULES.get(key, OF_ITS_OWN))
             for key, mine, theirs in sides
@@ -154,7 +154,8 @@ class Identity:
         """The calibrator in words: "Whitening(n_components=None) (3fa21b90)", or "none"."""
         return f"{self.calibrator} ({self.digest[:8]})" if self.digest else self.calibrator or "none"
 
-    def _fact(self, key: str) -> Any:
+    def fact(self, key: str) -> Any:
+        """What it says of a key, or what stands for saying nothing."""
         if key == "query_prompt" and key not in self.facts:  # without roles, one prompt is for all
             key = "prompt"
         return self.facts.get(key, "none" if key == "chunks" else UNSAID)  # who does not speak of chunks has none
@@ -166,11 +167,12 @@ class Identity:
 
     def _told(self, given: "Identity", differences: list[Mismatch], other: str) -> str:
         """Both encoders by their names, their poolings, and what they differ in; and why that matters."""
-        mine = self._with({one.key: one.mine for one in differences})
-        theirs = given._with({one.key: one.theirs for one in differences})
+        mine = self.told({one.key: one.mine for one in differences})
+        theirs = given.told({one.key: one.theirs for one in differences})
         return f"{mine}; {other} {theirs} ({'; '.join(dict.fromkeys(one.reason for one in differences))})"
 
-    def _with(self, facts: Mapping[str, Any]) -> str:
+    def told(self, facts: Mapping[str, Any]) -> str:
+        """Its name, its pooling and some facts, in words."""
         named = {"pooling": self.facts["pooling"], **facts} if "pooling" in self.facts else facts
         shown = (f"{key} {value if key == 'calibrator' else repr(value)}" for key, value in named.items())
         return f"{self.name or 'an encoder'} with {', '.join(shown)}"

@@ -130,13 +130,8 @@ def _results(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
         hub = TASKS[task].hub if own[0].source.startswith("hub:") else None
         pinned = parse_hub_split(hub)["revision"] if hub else None
         revision = pinned or f"local-{own[0].text_form}"
-        record: dict[str, Any] = {
-            "dataset_revision": revision,
-            "task_name": name,
-            "mteb_version": LAYOUT_VERSION,
-            "scores": {},
-        }
-        results.setdefault(name, {**record, **UNMEASURED})["scores"][split] = [_scores(own)]
+        record: dict[str, Any] = {"dataset_revision": revision, "task_name": name, "mteb_version": LAYOUT_VERSION}
+        results.setdefault(name, {**record, **UNMEASURED, "scores": {}})["scores"][split] = [_scores(own)]
     return results
 
 

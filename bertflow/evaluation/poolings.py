@@ -94,55 +94,6 @@ def readable(poolings: Sequence[str], blocks: int) -> list[str]:
     return found
 
 
-def embed_poolings(
-    encoder: TransformerEncoder,
-    sentences: Sequence[Any],
-    poolings: Sequence[str],
-    progress: bool | None = None,
-    encode: Callable[..., Mapping[str, Float32]] | None = None,
-    each: float = 1,
-) -> Iterator[tuple[Candidate, Float32]]:
-    """Each candidate with its embeddings, one in memory at a time.
-
-    The sentences are embedded once, by all poolings, into temporary files of float32 rows. The weighted mean of all
-    layers comes last, if each layer's own mean is among the poolings.
-
-    Args:
-        encoder: With the blocks that the poolings read: it would load them anew for each chunk.
-        sentences: One or more.
-        poolings: Spellings.
-        progress: Whether to show a progress bar (default: in a terminal or a notebook).
-        encode: Another method of the encoder that takes these three, and gives rows for each sentence.
-        each: How many rows it gives a sentence, on average.
-    """
-    encode = encode or encoder.encode_poolings
-    layer = encoder.dim // parse_pooling(str(encoder.describe()["pooling"])).width(1)
-    widths = {pooling: parse_pooling(pooling).width(layer) for pooling in poolings}
-    chunk = max(1, int(CHUNK_BYTES / (4 * sum(widths.values()) * each)))
-    with tempfile.TemporaryDirectory(prefix="bertflow-") as folder:
-        files = {pooling: Path(folder) / f"{at}.f32" for at, pooling in enumerate(poolings)}
-        for start in range(0, len(sentences), chunk):
-            found = encode(sentences[start : start + chunk], poolings, progress)
-            for pooling, x in found.items():
-                with files[pooling].open("ab") as file:
-                    x.tofile(file)
-
-        def read(spelling: str) -> Float32:
-            return np.fromfile(files[spelling], dtype=np.float32).reshape(-1, widths[spelling])
-
-        blocks = int(encoder.describe()["blocks"])
-        with bar(len(poolings), "scoring", progress, "poolings") as advance:
-            for spelling in poolings:
-                row, x = parse_pooling(spelling), read(spelling)
-                yield Candidate(spelling, row.tokens, row.resolve(blocks), x.shape[1]), x
-                advance(1)
-        means = [str(Pooling((layer,))) for layer in range(blocks + 1)]
-        if set(means) <= set(poolings):
-            scaled = (x / np.float32(np.sqrt(np.square(x, dtype=np.float64).sum(1).mean())) for x in map(read, means))
-            total = np.asarray(sum(scaled), dtype=np.float32)
-            yield Candidate(WEIGHTED, "mean", tuple(range(blocks + 1)), total.shape[1]), total
-
-
 def try_poolings(
     encoder: TransformerEncoder,
     texts: Sequence[Any],
@@ -152,11 +103,46 @@ def try_poolings(
     encode: Callable[..., Mapping[str, Float32]] | None = None,
     each: float = 1,
 ) -> tuple[list[SweepRow], int]:
-    """What is found for each pooling, and the bytes of scratch files; the arguments are those of ``embed_poolings``."""
+    """What is found for each pooling, with its embeddings alone in memory; and the bytes of scratch files.
+
+    The texts are embedded once, by all poolings, into temporary files of float32 rows. The weighted mean of all layers
+    comes last, if each layer's own mean is among the poolings.
+
+    Args:
+        encoder: With the blocks that the poolings read: it would load them anew for each chunk.
+        texts: One or more.
+        poolings: Spellings.
+        measure: What is found for a candidate, by its embeddings.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
+        encode: Another method of the encoder that takes texts, poolings and progress, and gives rows for each text.
+        each: How many rows it gives a text, on average.
+    """
+    encode, blocks = encode or encoder.encode_poolings, int(encoder.describe()["blocks"])
+    layer = encoder.dim // parse_pooling(str(encoder.describe()["pooling"])).width(1)
+    widths = {pooling: parse_pooling(pooling).width(layer) for pooling in poolings}
+    chunk = max(1, int(CHUNK_BYTES / (4 * sum(widths.values()) * each)))
     rows, scratch = list[SweepRow](), 0
-    for candidate, x in embed_poolings(encoder, texts, poolings, progress, encode, each):
-        rows += measure(candidate, x)
-        scratch += x.nbytes if candidate.pooling != WEIGHTED else 0
+    with tempfile.TemporaryDirectory(prefix="bertflow-") as folder:
+        files = {pooling: Path(folder) / f"{at}.f32" for at, pooling in enumerate(poolings)}
+        for start in range(0, len(texts), chunk):
+            for pooling, x in encode(texts[start : start + chunk], poolings, progress).items():
+                with files[pooling].open("ab") as file:
+                    x.tofile(file)
+
+        def read(spelling: str) -> Float32:
+            return np.fromfile(files[spelling], dtype=np.float32).reshape(-1, widths[spelling])
+
+        with bar(len(poolings), "scoring", progress, "poolings") as advance:
+            for spelling in poolings:
+                row, x = parse_pooling(spelling), read(spelling)
+                rows += measure(Candidate(spelling, row.tokens, row.resolve(blocks), x.shape[1]), x)
+                scratch += x.nbytes
+                advance(1)
+        means = [str(Pooling((layer,))) for layer in range(blocks + 1)]
+        if set(means) <= set(poolings):
+            scaled = (x / np.float32(np.sqrt(np.square(x, dtype=np.float64).sum(1).mean())) for x in map(read, means))
+            total = np.asarray(sum(scaled), dtype=np.float32)
+            rows += measure(Candidate(WEIGHTED, "mean", tuple(range(blocks + 1)), total.shape[1]), total)
     return rows, scratch
 
 

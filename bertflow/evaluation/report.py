@@ -93,10 +93,14 @@ class Report(ScoreTable, AbstractResult):
             if others:
                 yield lead, best, others
 
+    @property
+    def _used(self) -> list[Row]:
+        places = {column.place for column in self.columns}
+        return [row for row in self.rows if row.place in places]
+
     def captions(self) -> list[str]:
         """How the numbers of the table were made: one line for all, one for each system."""
-        places = {column.place for column in self.columns}
-        used = [row for row in self.rows if row.place in places]
+        used = self._used
         return [self._protocol(used), *(_system_line(system, used) for system in self.shown)]
 
     def missed(self) -> str:
@@ -115,8 +119,7 @@ class Report(ScoreTable, AbstractResult):
         yield self.table()
         yield from (section.table for section in self.beside)
         yield from map(Strong, self.summary())
-        places = {column.place for column in self.columns}
-        used = [row for row in self.rows if row.place in places]
+        used = self._used
         yield f"{self._scale(used)}; {_seen(used)}. How each number was made: --details, or --output DIR."
         yield from self.sections
 

@@ -86,6 +86,13 @@ class Piece:
                 digest.update(f"{row} {sentence}\n".encode())
                 yield row, sentence
 
+    def digest(self, column: str) -> str:
+        """The XXH3 of its text and the numbers of its rows."""
+        digest = xxhash.xxh3_64()
+        for _ in self.read(column, digest):
+            pass
+        return digest.hexdigest()
+
 
 @dataclass(frozen=True)
 class PieceMark(jobs.Mark):
@@ -155,7 +162,11 @@ def embed_with_ray(
     pieces = cut(files, piece)
     job = RayManifest(make().describe(), column, pieces).begin(output)
     for number, mark in job.marks().items():
-        _require_same_text(pieces[number], column, mark, output)
+        if pieces[number].digest(column) != mark.text:
+            raise DataError(
+                f"{output} holds vectors of something else: the text of {pieces[number].path} from row "
+                f"{pieces[number].row:,} on has changed since. Choose another folder."
+            )
     left = [number for number in range(len(pieces)) if not job.is_whole(number)]
     if left:
         rows = ray.data.from_items([{"number": number} for number in left], override_num_blocks=len(left))
@@ -177,18 +188,6 @@ def embed_with_ray(
     with atomic_file(output / "moments.safetensors") as aside:
         save_file(moments.arrays(), aside)
     return moments
-
-
-def _require_same_text(piece: Piece, column: str, mark: PieceMark, output: Path) -> None:
-    """Read the text of a piece again: it should be what was embedded."""
-    digest = xxhash.xxh3_64()
-    for _ in piece.read(column, digest):
-        pass
-    if digest.hexdigest() != mark.text:
-        raise DataError(
-            f"{output} holds vectors of something else: the text of {piece.path} from row {piece.row:,} on has changed "
-            "since. Choose another folder."
-        )
 
 
 class _Worker:

@@ -262,16 +262,6 @@ def find_resumption(
     else:
         run, checkpoint = output, newest_checkpoint(output / "checkpoints")
     steps = steps_of(checkpoint) if checkpoint else 0
-    require_same_options(run, options)
-    return run, checkpoint, steps
-
-
-def require_same_options(run: Path, options: Mapping[str, Any]) -> None:
-    """Refuse to continue a run as another one.
-
-    Raises:
-        UsageError: For the first option that differs.
-    """
     left_out = {f"trainer.{name}": one.default for name, one in inspect.signature(pl.Trainer).parameters.items()}
     then, now = ({**left_out, **dict(flat_options(each))} for each in (read_run(run)["options"], options))
     for name in {**now, **then}:
@@ -280,6 +270,7 @@ def require_same_options(run: Path, options: Mapping[str, Any]) -> None:
                 f"The run in {run} was made with {name}={then.get(name)}, but now it is {now.get(name)}. "
                 f"Give the options of {run / 'config.yaml'}, or choose another --output."
             )
+    return run, checkpoint, steps
 
 
 def require_same_inputs(run: Path, text: Mapping[str, Any], encoder: SentenceEncoder) -> None:

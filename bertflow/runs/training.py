@@ -26,7 +26,7 @@ from bertflow.finetuning import FinetuneRecipe
 from bertflow.finetuning.fitting import SiameseFit, siamese_options
 from bertflow.finetuning.joint import JOINT, Joint, finished_flow
 from bertflow.finetuning.objectives import OBJECTIVES
-from bertflow.finetuning.siamese import require_float32_weights
+from bertflow.finetuning.siamese import FLOAT32_WEIGHTS
 from bertflow.geometry import inspecting
 from bertflow.opening import load, load_transformer
 from bertflow.records import read_record, write_record
@@ -206,7 +206,7 @@ def train_encoder(
     **folder: Any,
 ) -> EncoderRun | None:
     """Fine-tune an encoder, and the flow beside it where one is asked for, in a ``RunFolder``."""
-    require_float32_weights((trainer or {}).get("precision", "32-true"))
+    require_precision((trainer or {}).get("precision", "32-true"), *FLOAT32_WEIGHTS)
     run = RunFolder(name=recipe.objective, trainer=trainer, **folder)
     if run.nothing_to_do:
         return EncoderRun(run.path, "done", run.nothing_to_do)

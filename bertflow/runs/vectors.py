@@ -21,7 +21,7 @@ from bertflow.encoder.reading import AbstractTokenEncoder
 from bertflow.errors import BadRowsError, UsageError, require_directions
 from bertflow.files import require_place
 from bertflow.opening import load
-from bertflow.progress import bar, place, reading, watched
+from bertflow.progress import bar, place, reading
 from bertflow.results import AbstractResult
 from bertflow.runs import sources
 from bertflow.store.build import require_layout
@@ -194,9 +194,8 @@ def fit_rows(
             made.fit_moments(moments, provenance)
         else:
             assert recipe, "a calibrator is a closed form, or a flow"
-            options = {"enable_progress_bar": watched() if progress is None else progress}
             with sources.any_order(source, output) as x:
-                made = flow_on_rows(x, recipe, seed or 0, moments, provenance, trainer=options)
+                made = flow_on_rows(x, recipe, seed or 0, moments, provenance, progress)
         if without_text_hashes:
             made.forget_text()
         if not rank:

@@ -1,7 +1,6 @@
 """Numbers at the ends of what a float can hold: calibrated, or refused in one line; never a NaN."""
 
 import tempfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from sklearn.base import clone
 from bertflow.calibration.blocks import Blocks
 from bertflow.calibration.closed_forms import AllButTheTop, Center, Ridge, Standardize, TwoBand, Whitening
 from bertflow.calibration.flow import FlowCalibrator
-from bertflow.calibration.saving import write_calibrator
 from bertflow.calibration.spelling import load_calibrator
 from bertflow.errors import BertflowError, DataError, UsageError
 from bertflow.moments import Moments
@@ -83,7 +81,7 @@ def all_of(calibrator, x):
     if hasattr(fitted, "score_samples"):
         in_one_line(lambda: fitted.score_samples(x))
     with tempfile.TemporaryDirectory() as folder:
-        write_calibrator(fitted, Path(folder))
+        fitted.save(folder)
         loaded = load_calibrator(folder)
     if z is not None:
         np.testing.assert_array_equal(loaded.transform(x), z)
