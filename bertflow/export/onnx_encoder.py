@@ -10,6 +10,7 @@ from typing import Any, Literal, NotRequired, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 from typing_extensions import TypedDict
 
 from bertflow.data.corpus import chunks
@@ -70,8 +71,6 @@ class OnnxEncoder(AbstractEncoder):
     """
 
     def __init__(self, folder: str | Path, graph: Path = GRAPH) -> None:
-        from tokenizers import Tokenizer
-
         folder = Path(folder)
         self._record = read_export(folder)
         require_files(folder / graph, folder / "tokenizer.json", parts=True)

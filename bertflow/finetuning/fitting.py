@@ -144,7 +144,7 @@ class SiameseFit:
             with unplanned_attention():
                 run_training(trainer, self.module, self.data, resume)
         finally:
-            self.steps, self.seconds = trainer.global_step, self.module.clock.seconds
+            self.steps, self.seconds = trainer.global_step, self.module.clock.time_elapsed()
         self.module.eval().to(self.encoder.device)
         if not all(bool(parameter.isfinite().all()) for parameter in self.module.parameters()):
             raise DivergenceError(

@@ -153,5 +153,5 @@ def finished_flow(module: Joint, pairs: Pairs, encoder: TransformerEncoder) -> F
     made = replace(taken, dropout=True, keep="last", ema=0.0)
     fit = FlowFit(encoder.encode(distinct)[rows], made, module.run["seed"], sentences, encoder)
     fit.module.flow.load_state_dict(flow.flow.state_dict())
-    fit.steps, fit.seconds, fit.finished = module.trainer.global_step, module.clock.seconds, True
+    fit.steps, fit.seconds, fit.finished = module.trainer.global_step, module.clock.time_elapsed(), True
     return fit

@@ -41,6 +41,7 @@ from bertflow.data.sts_tasks import TASKS
 from bertflow.errors import DataError, UsageError, without_null_warnings
 from bertflow.evaluation.aggregation import members_of
 from bertflow.evaluation.score_table import SystemFacts
+from bertflow.evaluation.sides import row_numbers
 from bertflow.evaluation.significance import Float64, sentence_numbers
 from bertflow.progress import Advance, bar
 from bertflow.similarity import SIMILARITIES, unit_rows
@@ -122,7 +123,7 @@ class SupervisedCeiling:
                 )
         sentences = both.sentences
         x = self.encoder.encode(sentences, progress=self.progress)
-        rows = both.rows({sentence: row for row, sentence in enumerate(sentences)})
+        rows = both.rows(row_numbers(sentences))
         designs = list(_designs(x, rows, self.random_state))
         with bar(len(designs), f"ceiling of {pairs.task}", self.progress, "regressions") as advance:
             return nested_ridge(designs, both.target, folds, has_label, advance)[: len(pairs)]

@@ -86,12 +86,7 @@ class EMAWeightAveraging(pl.callbacks.EMAWeightAveraging):
 
 
 class Clock(pl.callbacks.Timer):
-    """Lightning's, beside that of ``max_time``, which has the same class."""
-
-    @property
-    def seconds(self) -> float:
-        """Duration of the training so far, the part before a resumption included."""
-        return self.time_elapsed("train")
+    """Lightning's, of a class of its own: beside that of ``max_time``, each has a state in a checkpoint."""
 
 
 def newest_checkpoint(folder: Path) -> Path | None:

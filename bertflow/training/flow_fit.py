@@ -152,7 +152,7 @@ class FlowFit:
             with threads_for(math.inf if self.recipe.dropout else self.recipe.batch_size * self.module.flow.rank):
                 run_training(trainer, self.module, self.data, resume)
         finally:
-            self.steps, self.seconds = trainer.global_step, self.module.clock.seconds
+            self.steps, self.seconds = trainer.global_step, self.module.clock.time_elapsed()
         last = State("last", self.module.flow.state_dict())
         bits = mean_bits(self._flow(last), self.train_sample())  # the last step is checked as well
         self.finished = bits is not None and math.isfinite(bits)
