@@ -29,7 +29,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bertflow.data.corpus import sentence_spans
+from bertflow.data.corpus import drawn_rows, sentence_spans
 from bertflow.data.pairs import Pairs
 from bertflow.errors import DataError
 from bertflow.progress import working
@@ -169,8 +169,7 @@ def _read_prose(files: int | None = None) -> tuple[tuple[str, ...], ...]:
     try:
         with warnings.catch_warnings(action="ignore"):
             paths = list(_source_files())
-            drawn = range(len(paths)) if files is None else np.random.default_rng(0).permutation(len(paths))[:files]
-            for path in (paths[k] for k in sorted(drawn)):
+            for path in (paths[k] for k in drawn_rows(len(paths), len(paths) if files is None else files, 0)):
                 try:
                     texts = (text for text in read_docstrings(path) if files is None or _BLANK.search(text))
                     prose += [found for text in texts if (found := tuple(paragraphs(text)))]

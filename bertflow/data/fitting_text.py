@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from bertflow.data.corpus import TextSource, load_sentences, require_corpus
+from bertflow.data.corpus import TextSource, drawn_rows, load_sentences, require_corpus
 from bertflow.data.docstrings import docstring_sentences
 from bertflow.data.sts import StsSource
 from bertflow.errors import UsageError, require_between
@@ -69,5 +67,5 @@ def training_text(options: TextOptions, seed: int = 0) -> list[str]:
     if options.max_sentences is None or options.max_sentences >= len(sentences):
         return sentences
     unit = 2 if options.tasks else 1  # pairs stay pairs
-    units = np.random.default_rng(seed).permutation(len(sentences) // unit)[: max(1, options.max_sentences // unit)]
-    return [sentences[row] for first in np.sort(units) * unit for row in range(first, first + unit)]
+    units = drawn_rows(len(sentences) // unit, max(1, options.max_sentences // unit), seed)
+    return [sentences[row] for at in units for row in range(at * unit, at * unit + unit)]

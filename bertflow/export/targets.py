@@ -73,15 +73,14 @@ def export(
     if target == "onnx":
         require_onnx()
     require_place(folder, folder=True, new=True, sign=EXPORT, what="an earlier export")
-    if suite:
-        StsSource(*suite)
+    tasks = StsSource(*suite) if suite else ()
     resolve_device(options.get("device") or "auto")
     options["device"] = "cpu"
     model = load(model, **options)
     if linearized:
         require_flow(model.calibrator)
 
-    sets = list(StsSource(*suite)) if suite else []
+    sets = list(tasks)
     if without_text_hashes:
         model.forget_text()
     cost: list[str] = []

@@ -22,11 +22,12 @@ import torch
 from numpy.typing import NDArray
 from sklearn.metrics.pairwise import euclidean_distances
 
+from bertflow.data.corpus import drawn_rows
 from bertflow.errors import DataError
 from bertflow.evaluation.ungraded import random_pair_cosines
 from bertflow.moments import Float64, Moments, require_finite
 from bertflow.similarity import unit_rows
-from bertflow.training.batches import Embeddings, seeded_order, take
+from bertflow.training.batches import Embeddings, take
 
 ROWS = 4096
 """Rows of a block."""
@@ -109,9 +110,7 @@ class Cloud:
     @cached_property
     def sample_index(self) -> NDArray[np.int64]:
         """Row numbers of the sample, rising: all rows, or a seeded choice."""
-        if self.n <= self._most:
-            return np.arange(self.n)
-        return np.sort(seeded_order(self.n, self._seed)[: self._most])
+        return np.array(drawn_rows(self.n, self._most, self._seed))
 
     @cached_property
     def sample(self) -> Float64:

@@ -19,14 +19,13 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LinearRegression
 
 from bertflow.correlation import FEWEST, fisher_interval, spearman
-from bertflow.data.corpus import words_of
+from bertflow.data.corpus import drawn_rows, words_of
 from bertflow.errors import DataError
 from bertflow.geometry.cloud import Cloud, nearest
 from bertflow.geometry.measures import mean_length_share
 from bertflow.geometry.report import GeometrySection, attributes, listed
 from bertflow.moments import Float64
 from bertflow.tables import MISSING, Table
-from bertflow.training.batches import seeded_order
 
 RANKS = ((0, 100), (100, 500), (500, 5000), (5000, 10000))
 """The paper's bins of words by frequency rank: first rank, and the rank after the last."""
@@ -91,7 +90,7 @@ def bins(x: NDArray[np.floating], groups: Mapping[str, NDArray[np.int64]], log_f
     found = []
     for name, rows in groups.items():
         if len(rows):
-            chosen = rows[np.sort(seeded_order(len(rows), 0)[:LOOKED_AT])]
+            chosen = rows[drawn_rows(len(rows), LOOKED_AT, 0)]
             far, near = (nearest(x64, max(NEAREST), by, chosen)[1] for by in ("euclidean", "dot"))
             distance, product = ({k: float(side[:, :k].mean()) for k in NEAREST} for side in (-far, near))
             length = float(np.linalg.norm(x64[rows], axis=1).mean())

@@ -14,7 +14,7 @@ from bertflow.calibrated import CalibratedEncoder, encode_systems
 from bertflow.calibration.closed_forms import Whitening
 from bertflow.calibration.flow import FlowCalibrator
 from bertflow.calibration.spelling import parse_systems
-from bertflow.data.corpus import count_words, load_sentences, read_frequencies
+from bertflow.data.corpus import count_words, drawn_rows, load_sentences, read_frequencies
 from bertflow.data.docstrings import docstring_corpus
 from bertflow.data.pairs import Pairs
 from bertflow.data.sts import StsSource
@@ -70,7 +70,7 @@ def write_report(
     """
     systems = with_whitening(systems)
     rows = np.array(sorted({sentence: row for row, sentence in reversed([*enumerate(sentences)])}.values()))
-    index = np.sort(rows[seeded_order(len(rows), 0)[:LOOKED_AT]])
+    index = rows[drawn_rows(len(rows), LOOKED_AT, 0)]
     chosen = enough_text([sentences[row] for row in index], FEWEST)
     if x is None:
         embeddings = encode_systems(systems, chosen)

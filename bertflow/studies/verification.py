@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 
 from bertflow import TransformerEncoder, Whitening
 from bertflow.data.pairs import Pairs, unique_sentences
-from bertflow.data.sts import StsSource, load_sts
+from bertflow.data.sts import StsSource
 from bertflow.data.sts_tasks import SUITES, task_title
 from bertflow.evaluation.aggregation import ScoredTask, task_figures
 from bertflow.evaluation.poolings import recipe_of
+from bertflow.evaluation.sides import row_numbers
 from bertflow.evaluation.significance import Place
 from bertflow.opening import load_transformer
 from bertflow.progress import unsaid, working
@@ -184,10 +185,10 @@ def verify_model(
 ) -> Verification:
     """See ``bertflow.verify_paper``."""
     checks = CHECKS if max_length is None else [replace(check, max_length=max_length) for check in CHECKS]
-    StsSource(tasks_of(checks), data_dir)
+    tasks = StsSource(tasks_of(checks), data_dir)
     # "mean" reads the last layer, so that all blocks are loaded; the papers' encoders had no prompt.
     load_transformer(model, pooling="mean", device=device, max_length=max_length)
-    sets = {task: load_sts(task, data_dir) for task in tasks_of(checks)}
+    sets = dict(zip(tasks.names, tasks, strict=True))
 
     def opened(length: int) -> TransformerEncoder:
         return load_transformer(model, pooling="mean", max_length=length, device=device, dtype="float32", prompt="")
@@ -214,7 +215,7 @@ def verify(
         DataError: If a task has no sub-sets where its figure needs them, or embeddings cannot be scored.
     """
     sentences = unique_sentences(sets.values())
-    row_of = {sentence: row for row, sentence in enumerate(sentences)}
+    row_of = row_numbers(sentences)
     longest, *shorter = sorted({check.max_length for check in checks}, reverse=True)
     encoder = open_encoder(longest)
     poolings = list(dict.fromkeys(check.pooling for check in checks))

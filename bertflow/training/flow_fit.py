@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from bertflow.affine import AffineMap, identity_map
+from bertflow.data.corpus import drawn_rows
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
 from bertflow.flow.glow import FlowMap, bits_per_dim, build_glow
@@ -38,7 +39,6 @@ from bertflow.training.batches import (
     hold_out,
     moments_of_rows,
     rows_of,
-    seeded_order,
 )
 from bertflow.training.checkpoints import EMAWeightAveraging, State
 from bertflow.training.module import BertFlow, TrainingData
@@ -201,8 +201,7 @@ class FlowFit:
 
     def train_sample(self) -> Tensor:
         """Training rows, at most as many as are ever held out."""
-        chosen = np.sort(seeded_order(len(self.train_rows), self.seed)[:HELD_OUT_MOST])
-        return gathered(self.x, self.train_rows[chosen])
+        return gathered(self.x, self.train_rows[drawn_rows(len(self.train_rows), HELD_OUT_MOST, self.seed)])
 
     def _choose(self) -> State:
         states = self.module.states
