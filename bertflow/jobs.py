@@ -177,8 +177,7 @@ class Job(Generic[MarkOf]):
 
     def paths(self, part: int) -> dict[str, Path]:
         """The files of a part, by their names in the folder."""
-        names = [file.format(self.names[part]) for file in self.files]
-        return {name: self.folder / name for name in names}
+        return {name: self.folder / name for name in (file.format(self.names[part]) for file in self.files)}
 
     def mark_path(self, part: int) -> Path:
         """Where the mark of a part is."""

@@ -201,6 +201,17 @@ def require_types(options: object, group: str) -> None:
             raise UsageError(f"{group}.{name} should be {' or '.join(wrong)}, got {value!r}.")
 
 
+def require_least(options: object, group: str, least: Mapping[str, float]) -> None:
+    """Refuse options with a number below its least value.
+
+    Raises:
+        UsageError: For the first one, as ``group.name``.
+    """
+    for name, bound in least.items():
+        if getattr(options, name) < bound:
+            raise UsageError(f"{group}.{name} must be at least {bound}, got {getattr(options, name)}.")
+
+
 def other_version(name: object, found: object, wanted: object, do: str) -> str:
     """The refusal of a format that this version does not read."""
     return f"{name} was made by another version of bertflow: it has format {found}, this one reads {wanted}. {do}"

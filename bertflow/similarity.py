@@ -92,8 +92,9 @@ class Similarity:
     matrix: Paired
 
 
+COSINE = Similarity(_paired_cosine, lambda a, b: unit_rows(a) @ unit_rows(b).T)
 SIMILARITIES: Mapping[str, Similarity] = {
-    "cosine": Similarity(_paired_cosine, lambda a, b: unit_rows(a) @ unit_rows(b).T),
+    "cosine": COSINE,
     "dot": Similarity(_finite(lambda a, b: np.einsum("nd,nd->n", a, b)), _finite(lambda a, b: a @ b.T)),
     "euclidean": Similarity(
         _finite(lambda a, b: -np.linalg.norm(a - b, axis=1)), _finite(partial(_minus_distances, metric="euclidean"))

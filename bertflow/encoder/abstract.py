@@ -17,7 +17,7 @@ from bertflow.encoder.identity import Identity
 from bertflow.errors import BadRowsError, DataError, MissingAttributeError, UsageError, shown
 from bertflow.files import atomic_folder
 from bertflow.moments import require_finite
-from bertflow.similarity import SIMILARITIES, unit_rows
+from bertflow.similarity import COSINE, unit_rows
 
 Float32 = NDArray[np.float32]
 Role = Literal["document", "query"]
@@ -202,11 +202,11 @@ class AbstractEncoder(SentenceEncoder):
 
     def similarity(self, a: Float32, b: Float32) -> NDArray[np.float64]:
         """Cosine of each row of ``a`` with each row of ``b``; (n, m)."""
-        return SIMILARITIES["cosine"].matrix(np.atleast_2d(a), np.atleast_2d(b))
+        return COSINE.matrix(np.atleast_2d(a), np.atleast_2d(b))
 
     def similarity_pairwise(self, a: Float32, b: Float32) -> NDArray[np.float64]:
         """Cosine of each row of ``a`` with the same row of ``b``; (n,)."""
-        return SIMILARITIES["cosine"].paired(np.atleast_2d(a), np.atleast_2d(b))
+        return COSINE.paired(np.atleast_2d(a), np.atleast_2d(b))
 
     def _answer(
         self,

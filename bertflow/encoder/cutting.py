@@ -9,7 +9,7 @@ from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.architecture import longest_input
 from bertflow.encoder.batching import tokenize
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.similarity import SIMILARITIES
+from bertflow.similarity import COSINE
 
 COMPARED = 64
 """Cut sentences that are read twice: cut, and as long as the model can."""
@@ -79,6 +79,6 @@ def measure_cut(encoder: SentenceEncoder, sentences: Sequence[str], seed: int = 
     longer = int(min(longest, lengths[sample].max()))
     texts = [tokenize([prompted[row] for row in sample], tokenizer, tokens) for tokens in (max_length, longer)]
     before, after = (encoder.vectors([text], range(len(sample)), progress=False)[0] for text in texts)
-    cosine = SIMILARITIES["cosine"].paired
+    cosine = COSINE.paired
     others = float(np.median(cosine(after[:-1], after[1:]))) if len(sample) > 1 else None
     return Cut(len(sentences), len(cut), max_length, longer, float(np.median(cosine(before, after))), others)

@@ -35,7 +35,7 @@ from bertflow.evaluation.sweeping import Candidate, Sweep, SweepRow
 from bertflow.moments import Moments
 from bertflow.progress import bar
 from bertflow.registry import lookup
-from bertflow.similarity import SIMILARITIES
+from bertflow.similarity import COSINE
 from bertflow.tables import number
 from bertflow.text_keys import hash_texts, seen_share
 
@@ -227,7 +227,7 @@ def _scores(system: str, x: Float32, sets: Sequence[Pairs], row_of: Mapping[str,
     values, n = [], 0
     for pairs in sets:
         [(_, first, second)] = checked_sides(pairs, pairs.rows(row_of), {system: x}, {})
-        task = ScoredTask(pairs, "cosine", SIMILARITIES["cosine"].paired(first, second)[None])
+        task = ScoredTask(pairs, "cosine", COSINE.paired(first, second)[None])
         # Of all pairs together if they can be ranked so.
         figure = next(one for one in task_figures(task, resamples=0, seed=0) if one.metric == METRIC and not one.subset)
         values.append(float(figure.values[0]))

@@ -13,7 +13,7 @@ from bertflow.data.pairs import Pairs, unique_sentences
 from bertflow.encoder.abstract import Float32, SentenceEncoder
 from bertflow.errors import DataError
 from bertflow.registry import lookup
-from bertflow.similarity import SIMILARITIES
+from bertflow.similarity import COSINE, SIMILARITIES
 
 ASKING = ("retrieval", "candidates")
 """Kinds of pairs whose first texts are queries."""
@@ -32,7 +32,7 @@ def pair_cosines(encoder: SentenceEncoder, pairs: Pairs, progress: bool | None =
     first, second = pairs.rows(row_numbers(sentences))
     x = encoder.encode(sentences, progress=progress)
     asked = encoder.encode_query(sentences, progress=progress) if _has_queries(encoder, pairs) else x
-    return SIMILARITIES["cosine"].paired(asked[first], x[second])
+    return COSINE.paired(asked[first], x[second])
 
 
 def encode_sets(

@@ -31,7 +31,7 @@ from bertflow.export.onnx_graph import write_int8
 from bertflow.files import write_json
 from bertflow.maps import fitted_map, unit
 from bertflow.records import write_export_record
-from bertflow.similarity import SIMILARITIES
+from bertflow.similarity import COSINE
 
 HELD_OUT = 0.2
 """Share of the text that R^2 is measured on."""
@@ -166,7 +166,7 @@ def add_int8(folder: Path, sets: Sequence[Pairs] = (), progress: bool | None = N
     scores = {name: dict(zip(systems, pair, strict=True)) for name, pair in found.items()}
     sentences = _docstrings(INT8_SENTENCES)[:INT8_SENTENCES]
     x, y = (encoder.encode(sentences, progress) for encoder in systems.values())
-    cosines = SIMILARITIES["cosine"].paired(x, y)
+    cosines = COSINE.paired(x, y)
     before, after = ((folder / graph).stat().st_size for graph in (GRAPH, INT8))
     loss = Int8Loss(float(cosines.mean()), float(cosines.min()), len(sentences), before, after, scores)
     write_json((folder / INT8).with_suffix(".json"), asdict(loss))

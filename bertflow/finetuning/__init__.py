@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from bertflow.errors import UsageError
-from bertflow.training.recipe import Recipe, require_least, resolve
+from bertflow.records import require_least
+from bertflow.training.recipe import Recipe, resolve
 
 
 @dataclass(frozen=True)

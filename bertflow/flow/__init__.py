@@ -6,7 +6,7 @@ Here: shape and start of a flow, as a configuration states them. Needs no torch,
 from dataclasses import dataclass
 
 from bertflow.errors import UsageError
-from bertflow.records import require_types
+from bertflow.records import require_least, require_types
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,6 @@ class GlowConfig:
 
     def __post_init__(self) -> None:
         require_types(self, "glow")
-        for name in ("levels", "depth", "hidden"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"glow.{name} must be at least 1, got {getattr(self, name)}.")
+        require_least(self, "glow", dict.fromkeys(("levels", "depth", "hidden"), 1))
         if not self.actnorm_factor > 0:
             raise UsageError(f"glow.actnorm_factor must be above 0, got {self.actnorm_factor}.")

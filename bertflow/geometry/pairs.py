@@ -34,7 +34,7 @@ from bertflow.geometry.measures import uniformity
 from bertflow.geometry.report import GeometrySection, docstring, listed, rounded
 from bertflow.moments import Float64
 from bertflow.scoring.domain import auroc
-from bertflow.similarity import SIMILARITIES
+from bertflow.similarity import COSINE
 from bertflow.tables import Table
 
 ALIKE = 0.8
@@ -113,7 +113,7 @@ def load_scored_pairs(name: str, data_dir: str) -> Pairs:
 
 def cosines_of_pairs(systems: Mapping[str, SentenceEncoder], pairs: Pairs) -> PairCosines:
     """The cosine of every pair by every system, and its edit distance in words."""
-    cosine, cut = SIMILARITIES["cosine"].paired, LEVELS["words"]
+    cosine, cut = COSINE.paired, LEVELS["words"]
     gold, alike, rule = None, np.ones(len(pairs), dtype=bool), "a query and its text"
     if pairs.kind == "graded":
         gold = pairs.target

@@ -19,7 +19,7 @@ from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import UsageError, needs
 from bertflow.evaluation.mteb_files import MTEB_TASKS, model_meta, training_datasets
 from bertflow.evaluation.score_table import SystemFacts
-from bertflow.similarity import SIMILARITIES, Array
+from bertflow.similarity import COSINE, Array
 from bertflow.text_keys import hash_texts
 
 with needs("mteb", "mteb"):
@@ -43,8 +43,8 @@ class MtebModel:
         mteb_model_meta: ``meta``.
     """
 
-    similarity = staticmethod(SIMILARITIES["cosine"].matrix)
-    similarity_pairwise = staticmethod(SIMILARITIES["cosine"].paired)
+    similarity = staticmethod(COSINE.matrix)
+    similarity_pairwise = staticmethod(COSINE.paired)
 
     def __init__(self, encoder: SentenceEncoder, meta: ModelMeta) -> None:
         self.encoder = encoder

@@ -30,7 +30,7 @@ from bertflow.records import read_arrays
 from bertflow.retrieval.collections import AbstractCollection, Id, open_collection
 from bertflow.retrieval.origin import CALIBRATOR, Origin
 from bertflow.retrieval.ranking import AbstractIndex, Float64, Hit, Scan
-from bertflow.similarity import SIMILARITIES, unit_rows
+from bertflow.similarity import COSINE, unit_rows
 from bertflow.text_keys import text_key
 
 logger = logging.getLogger("bertflow")
@@ -232,7 +232,7 @@ class CollectionIndex(AbstractIndex):
                 logger.warning("%s does not say by which encoder its vectors are, and has no text to try.", self.path)
             return
         z = self.encoder.encode_document([texts[name] for name in ids])
-        alike = float(np.median(SIMILARITIES["cosine"].paired(z, self.collection.vectors_of(ids))))
+        alike = float(np.median(COSINE.paired(z, self.collection.vectors_of(ids))))
         told = (
             f"The encoder should make the vectors of {self.path} from their text ({self.text}), but those of "
             f"{len(ids)} rows have a cosine of {alike:.2f} with what it makes."

@@ -22,7 +22,7 @@ from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError, UsageError, shown
 from bertflow.retrieval.collections import AbstractCollection
 from bertflow.retrieval.storage import ROWS, Storage
-from bertflow.similarity import SIMILARITIES, unit_rows
+from bertflow.similarity import COSINE, unit_rows
 
 CELLS = 2**25
 """Scores computed at a time: 128 MB."""
@@ -123,7 +123,7 @@ class Scan:
         x = unit_rows(np.concatenate(kept))
         first, second = rng.integers(0, len(x), (2, PAIRS))
         apart = group[first] != group[second]
-        return np.sort(SIMILARITIES["cosine"].paired(x[first[apart]], x[second[apart]]))
+        return np.sort(COSINE.paired(x[first[apart]], x[second[apart]]))
 
 
 def ranks_of(

@@ -31,7 +31,7 @@ from bertflow.progress import bar, working
 from bertflow.results import AbstractResult
 from bertflow.scoring.random_pairs import FEWEST
 from bertflow.scoring.scores import ScoreCalibrator
-from bertflow.similarity import SIMILARITIES
+from bertflow.similarity import COSINE
 from bertflow.tables import Section, Strong, Table, shortened, write_rows
 
 Say = Callable[[str], None]
@@ -201,7 +201,7 @@ def show(
 def everyday_cosines(systems: Mapping[str, SentenceEncoder]) -> dict[str, list[float]]:
     """The cosines of the everyday pairs in each system."""
     first, second = zip(*EVERYDAY, strict=True)
-    cosine = SIMILARITIES["cosine"]
+    cosine = COSINE
     return {name: cosine.paired(one.encode(first), one.encode(second)).tolist() for name, one in systems.items()}
 
 
@@ -209,7 +209,7 @@ def nearest_texts(systems: Mapping[str, SentenceEncoder], pairs: Pairs) -> str:
     """The first queries, each with the text that is nearest to it in each system."""
     queries, lines = pairs.first[:SHOWN], []
     embedded = encode_systems(systems, [*queries, *pairs.second])
-    cosines = {name: SIMILARITIES["cosine"].matrix(x[:SHOWN], x[SHOWN:]) for name, x in embedded.items()}
+    cosines = {name: COSINE.matrix(x[:SHOWN], x[SHOWN:]) for name, x in embedded.items()}
     for row, query in enumerate(queries):
         lines += ["", shortened(query, 90)]
         for name, matrix in cosines.items():

@@ -15,7 +15,7 @@ from bertflow.encoder.abstract import Role
 from bertflow.policy import served_policy
 from bertflow.serve.model import ServedModel
 from bertflow.serve.protocol import ROLES, Found, RequestError, Served, parse_choice, parse_input, parse_object
-from bertflow.similarity import SIMILARITIES
+from bertflow.similarity import COSINE
 
 SIMILARITY = "/v1/similarity"
 PAGES: Mapping[str, str] = {"/": "page.html", "/docs": "docs.html"}
@@ -57,7 +57,7 @@ def comparison_body(served: Served, query: Found, texts: Found, model: ServedMod
     Raises:
         DataError: If an embedding is all zeros.
     """
-    cosine, scores, domain = SIMILARITIES["cosine"].matrix, model.scores, model.domain
+    cosine, scores, domain = COSINE.matrix, model.scores, model.domain
     before, after = cosine(query.before, texts.before)[0], cosine(query.x, texts.x)[0]
     percentiles = [None] * len(after) if scores is None else scores.percentile(after).tolist()
     outside = [None] * len(after) if domain is None else domain.is_outside(texts.raw).tolist()

@@ -44,7 +44,7 @@ from bertflow.evaluation.score_table import SystemFacts
 from bertflow.evaluation.sides import row_numbers
 from bertflow.evaluation.significance import Float64, sentence_numbers
 from bertflow.progress import Advance, bar
-from bertflow.similarity import SIMILARITIES, unit_rows
+from bertflow.similarity import COSINE, unit_rows
 from bertflow.text_keys import hash_texts
 
 RAW = "raw"
@@ -235,7 +235,7 @@ def _designs(x: NDArray[np.floating], rows: NDArray[np.intp], seed: int) -> Iter
     """
     views = _views(x)
     ones = np.ones((rows.shape[1], 1))
-    paired = SIMILARITIES["cosine"].paired
+    paired = COSINE.paired
     cosines = np.hstack([_scaled(paired(z[rows[0]], z[rows[1]])[:, None]) for z in views.values()])
     for chosen in (*cosines.T[:, :, None], cosines):
         yield Design(np.hstack([ones, chosen]), np.array([[0.0] + [SLIGHT] * chosen.shape[1]]))

@@ -30,7 +30,7 @@ from bertflow.evaluation.significance import Place
 from bertflow.opening import load_transformer
 from bertflow.progress import unsaid, working
 from bertflow.results import AbstractResult
-from bertflow.similarity import SIMILARITIES
+from bertflow.similarity import COSINE
 from bertflow.studies.literature import published, require_subsets
 from bertflow.tables import Table, number
 
@@ -239,7 +239,7 @@ def _verified(check: Check, x: NDArray[np.float32], sets: Mapping[str, Pairs], r
         x = Whitening().fit(x[fitted]).transform(x)
     first, second = pairs.rows(row_of)
     require_subsets(pairs, check.aggregation)
-    task = ScoredTask(pairs, "cosine", SIMILARITIES["cosine"].paired(x[first], x[second])[None])
+    task = ScoredTask(pairs, "cosine", COSINE.paired(x[first], x[second])[None])
     wanted = Place(check.task, check.aggregation, "cosine_spearman")
     figure = next(one for one in task_figures(task, 0, 0) if one.place == wanted)
     return replace(check, n=figure.n, value=100 * float(figure.values[0]))

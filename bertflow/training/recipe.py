@@ -16,20 +16,8 @@ from typing import Any, Literal
 
 from bertflow.errors import UsageError
 from bertflow.flow import GlowConfig
-from bertflow.records import require_types
+from bertflow.records import require_least, require_types
 from bertflow.registry import lookup
-
-
-def require_least(recipe: object, group: str, least: Mapping[str, float]) -> None:
-    """Refuse a recipe with a number below its least value.
-
-    Raises:
-        UsageError: For the first one, as ``group.name``.
-    """
-    for name, bound in least.items():
-        if getattr(recipe, name) < bound:
-            raise UsageError(f"{group}.{name} must be at least {bound}, got {getattr(recipe, name)}.")
-
 
 LEAST: Mapping[str, float] = {
     **dict.fromkeys(("batch_size", "unit"), 1),

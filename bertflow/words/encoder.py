@@ -35,7 +35,7 @@ from bertflow.encoder.model import BlockStack, word_embeddings
 from bertflow.encoder.pooling import Pooling, TokenViews, pool
 from bertflow.encoder.words import of_words
 from bertflow.errors import DataError, UsageError, reason_of
-from bertflow.similarity import SIMILARITIES
+from bertflow.similarity import COSINE
 from bertflow.tables import shortened
 from bertflow.words.study import Mention
 from bertflow.words.tokens import Tokens, find_word, normalize, read_tokens, spelled_alike, stack_tokens, whole_words
@@ -259,7 +259,7 @@ class WordEncoder:
         """The words of the vocabulary whose static vectors are the most like a vector (dim,), and their cosines."""
         words, known = whole_words(self.tokenizer), {normalize(self.tokenizer, word) for word in without}
         matrix = word_embeddings(self.stack.model)[list(words.values())].numpy()
-        cosines = SIMILARITIES["cosine"].matrix(vector[None], matrix)[0]
+        cosines = COSINE.matrix(vector[None], matrix)[0]
         ranked = sorted(zip(cosines.tolist(), words, strict=True), reverse=True)
         return dict([(word, round(cosine, 4)) for cosine, word in ranked if word not in known][:k])
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from bertflow.files import write_text
 from bertflow.progress import working
 from bertflow.results import AbstractResult, ready_for_json
-from bertflow.similarity import SIMILARITIES
+from bertflow.similarity import COSINE, SIMILARITIES
 from bertflow.tables import Section, Table, cell
 from bertflow.words.encoder import WordEncoder
 from bertflow.words.study import STATIC, Labels, Study
@@ -247,7 +247,7 @@ def compare_offsets(x: NDArray[np.floating[Any]], labels: Labels, names: Labels)
     a, b, c, d = (np.asarray(x[labels.index(name)], np.float64) for name in names)
     first, second = a - b, c - d
     lengths = float(np.linalg.norm(first)), float(np.linalg.norm(second))
-    cosine = float(SIMILARITIES["cosine"].paired(first[None], second[None])[0]) if all(lengths) else None
+    cosine = float(COSINE.paired(first[None], second[None])[0]) if all(lengths) else None
     ratio = min(lengths) / max(lengths) if any(lengths) else None
     return Offset((" - ".join(names[:2]), " - ".join(names[2:])), cosine, lengths, ratio)
 
@@ -257,7 +257,7 @@ def _panel(x: NDArray[np.float32], study: Study) -> Panel:
     offsets = [names for a, b, c, d in study.offsets for names in ((a, b, c, d), (a, c, b, d))]
     return Panel(
         labels,
-        SIMILARITIES["cosine"].matrix(x, x),
+        COSINE.matrix(x, x),
         -SIMILARITIES["euclidean"].matrix(x, x),
         tuple(compare_offsets(x, labels, names) for names in offsets),
     )
