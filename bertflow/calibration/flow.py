@@ -91,7 +91,7 @@ class FlowCalibrator(AbstractDensity):
         calibrator = cls(recipe.preset, n_components, fitted.record.seed, changes or None)
         calibrator.n_features_in_ = moments.dim
         calibrator.moments_, calibrator.provenance_, calibrator.facts_ = moments, provenance, asdict(fitted.record)
-        calibrator._keep(fitted.map)
+        calibrator.map_ = calibrator.with_gap(fitted.map, moments.gap)
         return calibrator
 
     @property

@@ -85,14 +85,13 @@ def linearize(
     embeddings = system.raw.encode(sentences, progress=progress)
     z, rows = system.calibrate(embeddings).astype(np.float64), torch.from_numpy(embeddings.astype(np.float64))
     x = (unit(rows) if calibrator.moments_.unit else rows).numpy()
-    order = np.random.default_rng(0).permutation(len(x))
-    held, fitted = np.split(order, [max(1, int(HELD_OUT * len(x)))])
+    held, fitted = np.split(np.random.default_rng(0).permutation(len(x)), [max(1, int(HELD_OUT * len(x)))])
     affine = least_squares(x[fitted], z[fitted])
     explained = (x[held] - affine.shift.numpy()) @ affine.weight.numpy()
     r2 = float(r2_score(z[held], explained, multioutput="variance_weighted"))
     stand_in = LinearStandIn(str(system.describe()["calibrator"]), r2)
     stand_in.moments_, stand_in.provenance_ = calibrator.moments_, calibrator.provenance
-    stand_in._keep(affine)
+    stand_in.map_ = stand_in.with_gap(affine, calibrator.moments_.gap)
     stand_in.n_features_in_, stand_in.facts_ = calibrator.dim_in, {"held_out": len(held), "rows": len(fitted)}
     linear = CalibratedEncoder(system.raw, stand_in)
     cost = [

@@ -16,7 +16,7 @@ from bertflow.breadth import watch_breadth
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.closed_forms import AbstractClosedForm
 from bertflow.calibration.same_space import require_alike, require_lengths
-from bertflow.calibration.saving import RECORD, Provenance
+from bertflow.calibration.saving import RECORD
 from bertflow.data.arrays import map_array, usable_rows
 from bertflow.data.corpus import TextSource
 from bertflow.data.lines import leave_out, skipping
@@ -57,13 +57,6 @@ def open_source(store: str | Path | None, vectors: str | Path | None, column: st
 def path_of(source: Source) -> Path:
     """Where the rows are."""
     return source.folder if isinstance(source, EmbeddingStore) else source.path
-
-
-def provenance_of(source: Source) -> Provenance | None:
-    """Encoder and text of a store; None for vectors, of which nothing is known."""
-    if isinstance(source, Vectors):
-        return None
-    return Provenance.of(source.recipe, source.text_hashes)
 
 
 @contextmanager

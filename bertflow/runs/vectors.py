@@ -11,6 +11,7 @@ from typing import Any
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.closed_forms import AbstractClosedForm
 from bertflow.calibration.flow import flow_on_rows
+from bertflow.calibration.saving import Provenance
 from bertflow.calibration.spelling import load_calibrator, parse_calibrator
 from bertflow.data.columns import added_up
 from bertflow.data.corpus import TextSource
@@ -184,7 +185,7 @@ def fit_rows(
     if recipe and place()[1] > 1:
         raise UsageError("A flow is trained over several processes by `bertflow train`. Use it, or one process.")
     source = sources.open_source(*named)
-    provenance = sources.provenance_of(source)
+    provenance = Provenance.of(source.recipe, source.text_hashes) if isinstance(source, EmbeddingStore) else None
     made.require_encoder(provenance.encoder if provenance else None)
     require_directions(getattr(made, "n_components", None), source.dim)
     begin = time.monotonic()
@@ -200,8 +201,7 @@ def fit_rows(
             made.forget_text()
         if not rank:
             made.save(output)
-    known = isinstance(source, EmbeddingStore)
-    return Fitted(made, spelling, output, sources.path_of(source), known, time.monotonic() - begin)
+    return Fitted(made, spelling, output, sources.path_of(source), provenance is not None, time.monotonic() - begin)
 
 
 def transform_rows(
