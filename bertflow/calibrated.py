@@ -23,7 +23,6 @@ from torch import nn
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.queries import QueryShift
 from bertflow.calibration.same_space import require_alike, require_lengths
-from bertflow.calibration.saving import write_calibrator
 from bertflow.calibration.spelling import load_calibrator
 from bertflow.data.docstrings import PLAIN
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, SentenceEncoder, is_encoder
@@ -192,7 +191,7 @@ class CalibratedEncoder(AbstractEncoder):
     def write_calibrator(self, folder: Path) -> None:
         """Write what stands beside the folder of the encoder."""
         (folder / "calibrator").mkdir()
-        write_calibrator(self.calibrator, folder / "calibrator")
+        self.calibrator.write(folder / "calibrator")
         before = {} if self.before is None else {"before": self.before}
         role = {} if self.role == "document" else {"role": self.role}
         write_record(folder / RECORD, {"format": 1, "describe": self.describe(), **before, **role})

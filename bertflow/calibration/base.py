@@ -91,9 +91,7 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         """Refuse an encoder that it is not for, by its ``describe()``; None for bare embeddings. Here, none is."""
 
     def fit(self, X: ArrayLike, y: None = None, queries: ArrayLike | None = None) -> Self:
-        """Fit to raw embeddings (n, dim_in), n >= 2; ``y`` is ignored.
-
-        ``queries`` may be crops that stand in for them (``bertflow.calibration.queries``); rows are then of documents.
+        """Fit to raw embeddings (n, dim_in), n >= 2, of documents if ``queries`` are given; ``y`` is ignored.
 
         Raises:
             DataError: For a NaN, an infinity, fewer than two rows, rows that are all equal, or a largest number outside
@@ -193,8 +191,8 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     def transform(self, X: ArrayLike, role: Role = "document") -> NDArray[np.floating]:
         """Calibrate rows (n, dim_in) -> (n, dim_out); float32 stays float32, float64 stays float64.
 
-        The role, document or query, matters where it was fitted on both. Rows that all have unit length are refused
-        where those of the fit were far from it (``DataError``).
+        The role, document or query, matters where it was fitted on both. Rows of unit length are a ``DataError``
+        where those of the fit were far from it.
         """
         forward = of_role(self.map, lookup("role", IS_QUERY, role))
         x = self._validated(X, reset=False)
@@ -204,8 +202,7 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     def inverse_transform(self, X: ArrayLike) -> NDArray[np.floating]:
         """Back to raw embeddings (n, dim_out) -> (n, dim_in); directions that were left out come back as their mean.
 
-        With roles the rows are those of documents. Where the rows of the fit had unit length, those that come back
-        have it, too: other lengths are not kept.
+        With roles rows are of documents. Where those of the fit had unit length, those that come back have it, too.
 
         Raises:
             DataError: If the width is not ``dim_out``.
@@ -229,8 +226,7 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             f"fitted on. Leave it out, or fit on such rows{', or give float64' if x.dtype == np.float32 else ''}."
         )
         found = {row: np.atleast_1d(mapped[row]) for row in odd[odd_rows(mapped[odd])].tolist()}
-        bad = {row: f"comes out as {one[~np.isfinite(one)][0]} {far}" for row, one in found.items()}
-        if bad:
+        if bad := {row: f"comes out as {one[~np.isfinite(one)][0]} {far}" for row, one in found.items()}:
             raise BadRowsError(bad, "Row {} {}".format(*min(bad.items())))
         return mapped
 
@@ -244,7 +240,11 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     def save(self, folder: str | Path) -> None:
         """Write the calibrator as a folder: ``calibrator.json`` and safetensors, whole or not at all."""
         with atomic_folder(folder) as aside:
-            write_calibrator(self, aside)
+            self.write(aside)
+
+    def write(self, folder: Path) -> None:
+        """Do what ``save`` does, in an existing folder."""
+        write_calibrator(self, folder)
 
     @property
     def _n_features_out(self) -> int:

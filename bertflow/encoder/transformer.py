@@ -84,7 +84,7 @@ class TransformerEncoder(AbstractTokenEncoder):
         template: str | None = None,
     ) -> None:
         super().__init__(EncoderSpec.of(model, pooling, max_length, device, dtype, revision, prompt, chunks, template))
-        self.read_seen()
+        self._read_seen()
         self._may_change = self._lent = False
         if token_counts is not None:
             self.counts = TokenCounts.given(token_counts, self.tokenizer)
@@ -105,11 +105,10 @@ class TransformerEncoder(AbstractTokenEncoder):
         vars(other).update(vars(self))
         AbstractTokenEncoder.__init__(other, replace(self.spec, pooling=row))
         other._stacks = self._stacks
-        other.read_seen()
+        other._read_seen()
         return other
 
-    def read_seen(self) -> None:
-        """Read what the folder keeps of text: counts of tokens, and what the encoder was tuned on."""
+    def _read_seen(self) -> None:
         folder = self.spec.folder
         self.counts = TokenCounts.read(folder) if folder.record else None
         self.supervision = Supervision.read(folder.path, folder.record)

@@ -135,9 +135,9 @@ class AnswerIndex(AbstractIndex):
             held, given = index.identity, index.encoder.identity
             held.raw.require(given.raw, f"{index.path} holds embeddings by", do, force)
             if recalibrate and held.differences(given):
-                index.calibrate_all()
+                index._recalibrate()
             if not force:
-                index.require_same_calibrator()
+                index._require_same_calibrator()
         except DataError:
             storage.close()
             raise
@@ -201,7 +201,7 @@ class AnswerIndex(AbstractIndex):
         """Send the raw embeddings through another calibrator of the same encoder, or none; nothing is encoded again."""
         raw = self.encoder.raw
         self.encoder = raw if calibrator is None else with_another(self._storage, raw, calibrator)
-        self.calibrate_all()
+        self._recalibrate()
 
     def fit(self, calibrator: str) -> None:
         """Fit a calibrator on all texts that are here, and send them through it; nothing is encoded again.
@@ -211,7 +211,7 @@ class AnswerIndex(AbstractIndex):
             DataError: If there are too few texts.
         """
         self.encoder = fit_own(self._storage, self.encoder, calibrator)
-        self.calibrate_all(files_of(self.encoder))
+        self._recalibrate(files_of(self.encoder))
 
     def remember(self, source: Mapping[str, Any]) -> None:
         """Note how the encoder is opened, for those who open the index again."""
@@ -222,7 +222,7 @@ class AnswerIndex(AbstractIndex):
         """The best ``k`` answers for the embeddings (q, dim) of some questions, which have length one."""
         with self._storage.snapshot():
             if (state := self._storage.facts()["state"]) != self._seen:  # another process may have written
-                self.require_same_calibrator()
+                self._require_same_calibrator()
                 self._search.refresh(self._storage)
                 self._seen = state
             if not len(self):
@@ -235,7 +235,7 @@ class AnswerIndex(AbstractIndex):
         with self._storage.snapshot():
             return Phrases.read(self._storage, raw, np.float64)
 
-    def require_same_calibrator(self) -> None:
+    def _require_same_calibrator(self) -> None:
         """Another process may have calibrated the index again since it was opened."""
         do = "Open it with that calibrator, or calibrate it again (recalibrate): its raw embeddings are kept."
         self.identity.require(self.encoder.identity, f"{self.path} holds embeddings by", do)
@@ -263,15 +263,14 @@ class AnswerIndex(AbstractIndex):
             text = next(text for text, row, _ in chain.from_iterable(phrases.values()) if row == first)
             raise DataError(f"The embedding of {text!r} is all zeros, and cosine says nothing about it. Leave it out.")
         with working("writing the index"), self._storage.transaction():
-            self.require_same_calibrator()
+            self._require_same_calibrator()
             if replace:
                 self._storage.delete(names)
             for answer in answers:
                 self._storage.insert(answer.id, phrases[answer.id], x, z if self.encoder.calibrator else None)
             self._storage.set_facts({})
 
-    def calibrate_all(self, own: Mapping[str, bytes] | None = None) -> None:
-        """Calibrate every phrase by the encoder of the index, whose calibrator may be kept in it, as files."""
+    def _recalibrate(self, own: Mapping[str, bytes] | None = None) -> None:
         with working("calibrating the index"), self._storage.transaction():
             self._storage.keep(CALIBRATOR, own or {})
             for part in self._storage.parts():

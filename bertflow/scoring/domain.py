@@ -22,7 +22,6 @@ from sklearn.metrics import roc_auc_score
 
 from bertflow.calibration.base import AbstractCalibrator, AbstractDensity
 from bertflow.calibration.closed_forms import Whitening
-from bertflow.calibration.saving import write_calibrator
 from bertflow.calibration.spelling import load_calibrator, parse_calibrator
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.identity import Identity, MadeBy
@@ -242,7 +241,7 @@ class DomainCheck:
         record = DomainRecord(1, self.unit, self.held_out_.tolist(), self.made_by_.as_dict(), self.coordinates_)
         with atomic_folder(Path(folder) / DOMAIN) as aside:
             (aside / DENSITY).mkdir()
-            write_calibrator(self.density, aside / DENSITY)
+            self.density.write(aside / DENSITY)
             write_record(aside / RECORD, asdict(record))
 
     @classmethod
