@@ -121,8 +121,9 @@ changes nothing, of those in which some method gains {WORTH:g} points.
   above the cosine that 1 % of the wrong ones pass; *topic* P@10 of documents of one kind; *pairs* Spearman with scores.
 * Encoders: inner layers of a MiniLM (`inner`; its [CLS], `inner cls`), a small plain BERT (`plain`), and in the first
   part MiniLM as it is (`tuned`); 128 tokens, two seeds.
-* The three parts differ in words and grammar. Rules were chosen on the first. The second was looked at once, and rules
-  changed after it; then the third was looked at once. The first has the present rules, the others those of their time.
+* The four parts differ in words and grammar. Rules were chosen on the first. Each other part was looked at once, and
+  rules changed after the second and the third. The first and the last have the present rules of `fix` without a purpose,
+  of `fix search` and of `adapt`; all else has those of its time. Packages are those of the machine, which changed.
 
 Every cell is in `harm.json`; `harm.py` makes both.
 
