@@ -66,7 +66,7 @@ deviation. On narrow text it cost that purpose at most 2 points (benchmarks/harm
 did as well."""
 COSTS: Mapping[str, str] = {
     "similarity": "up to 12 points of neighbors of one kind (P@10), on one-line summaries",
-    "search": "up to 17 points of neighbors of one kind (P@10), on one-line summaries",
+    "search": "up to 10 points of neighbors of one kind (P@10), on one-line summaries",
 }
 """Cost of the likely map of a purpose for another one, at worst; without a row there is none (benchmarks/harm.md)."""
 ONE_TOKEN = ("cls", "pooler", "last-token", *TEMPLATED)
