@@ -199,7 +199,7 @@ def test_alignment_is_the_mean_squared_distance_on_the_sphere():
     ],
 )  # fmt: skip
 def test_what_has_no_measures_is_refused(x, message, refusal):
-    assert refusal(measured, Cloud(x)).lower() == message.lower()
+    assert refusal(lambda: measured(Cloud(x))).lower() == message.lower()
 
 
 def test_a_gaussian_lies_on_the_diagonal():
