@@ -122,8 +122,8 @@ changes nothing, of those in which some method gains {WORTH:g} points.
 * Encoders: inner layers of a MiniLM (`inner`; its [CLS], `inner cls`), a small plain BERT (`plain`), and in the first
   part MiniLM as it is (`tuned`); 128 tokens, two seeds.
 * The four parts differ in words and grammar. Rules were chosen on the first. Each other part was looked at once, and
-  rules changed after the second and the third. The first and the last have the present rules of `fix` without a purpose,
-  of `fix search` and of `adapt`; all else has those of its time. Packages are those of the machine, which changed.
+  rules changed after the second and the third. The first and the last have the present rules of `fix` without a
+  purpose, of `fix search` and of `adapt`; all else has those of its time.
 
 Every cell is in `harm.json`; `harm.py` makes both.
 

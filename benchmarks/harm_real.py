@@ -185,7 +185,7 @@ def packages(half: str, seed: int) -> Fields | None:
     """Long descriptions of the installed packages of Debian, looked for by their summaries; kinds are the sections."""
     rng = random.Random(f"packages/{half}/{seed}")
     found: dict[str, tuple[str, str, str]] = {}  # by summary, the section, the name and the description
-    seen: set[str] = set()
+    seen = set() if half in HASHED else {description for *_, description in _installed()}  # which are in those halves
     entries = {CONFIRMING: _modules_of_perl, CLOSING: harm_closing.reference}.get(half, _installed)
     for name, section, summary, description in entries():
         if description not in seen and summary not in found:

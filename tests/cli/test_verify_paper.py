@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from bertflow.cli import main
+from bertflow.data import sts
 from bertflow.data.pairs import Pairs
 from bertflow.studies import verification
 from bertflow.studies.verification import CHECKS
@@ -21,8 +22,8 @@ def pairs_of(task, data_dir):
 
 @pytest.fixture
 def command(monkeypatch, tiny_bert, capsys):
-    monkeypatch.setattr(verification, "load_sts", pairs_of)
-    monkeypatch.setattr(verification, "StsSource", lambda *_: None)
+    monkeypatch.setattr(sts, "load_sts", pairs_of)
+    monkeypatch.setattr(sts.StsSource, "__post_init__", lambda _: None)
 
     def call(*arguments):
         code = main(["verify-paper", str(tiny_bert), "--data_dir", "data", "--max_length", "8", *map(str, arguments)])
