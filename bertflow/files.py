@@ -87,7 +87,7 @@ def require_files(*paths: object, parts: bool = False) -> None:
     """Refuse files that are missing, or pipes, which cannot be read twice, before anything is read.
 
     What is not a path, or is on the hub, is not checked. ``parts`` are those of a folder that was written whole, not
-    files that a user names. The first one that is no file is told by a ``DataError``.
+    files that a user names. The first one that is not a file is told by a ``DataError``.
     """
     for path in paths:
         place = Path(path).expanduser() if isinstance(path, str | Path) and not str(path).startswith("hub:") else None

@@ -53,7 +53,7 @@ class AskedQueries:
             queries: The queries.
             texts: What they search.
             systems: The encoder before and after, by their names.
-            percentiles: Of the queries' likelihoods among held-out text; None where that is unknown.
+            percentiles: Percentiles of the queries' likelihoods among held-out text; None where that is unknown.
             seed: Random seed for the clusters and for the queries that are shown.
         """
         before = systems[0][1]

@@ -83,7 +83,7 @@ def drawn(
         sides: (2, m), the sentences of each pair by number.
         n: Number of pairs.
         rng: Draws.
-        power: Of the disagreement.
+        power: Exponent of the disagreement.
     """
     disagreement = (rankdata(cosines, axis=1) / cosines.shape[1]).std(0)
     # The smallest of exponentials over weights: a draw without replacement (Efraimidis & Spirakis 2006).

@@ -8,8 +8,8 @@
     docstring pairs    not of the user's text         mean reciprocal rank
 
 One half of the pairs chooses among the candidates, the other half judges the chosen one: on the pairs that chose it,
-the best of ten looks better than it is. Docstring pairs prove nothing on the user's text; they decide between what is
-likely (``bertflow.advise.verdict``).
+the best of ten looks better than it is. Docstring pairs prove nothing on the user's text; they may speak
+against what is likely (``bertflow.advise.verdict``).
 """
 
 import re

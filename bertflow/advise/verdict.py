@@ -67,7 +67,7 @@ class Decision(NamedTuple):
         system: The candidate to use; "raw" for none.
         standing: ``PROVEN``, ``LIKELY``, or empty where nothing is changed.
         reasons: Plain sentences with the numbers behind the advice, the most important ones first.
-        gain: Of the system over raw, on the pairs that judged it; None where there were none.
+        gain: Gain of the system over raw, on the pairs that judged it; None where there were none.
         beside: The candidate that may help and may harm: it stands beside the encoder; empty for none.
     """
 

@@ -131,7 +131,7 @@ def parse_system(spelling: str) -> SystemSpec:
         return SystemSpec(spelling)
     parts = [part.strip() for part in spelling.split("+")]
     found: Any = ()
-    cropped = parts[1:] != [] and parts[-1] == CROPS
+    cropped = len(parts) > 1 and parts[-1] == CROPS
     *poolings, last = parts[:-1] if cropped else parts
     try:
         found = read_kind(last, CALIBRATORS)

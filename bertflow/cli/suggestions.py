@@ -15,6 +15,7 @@ from bertflow.encoder.embedded import embedded_encoder
 from bertflow.errors import MissingExtraError
 from bertflow.evaluation.names import split_name
 from bertflow.next_steps import Reader, Words, command_line, option_words, steps_after
+from bertflow.registry import several
 
 Given = Mapping[str, Any]
 """The arguments of a command's function by name, None for what is as by default."""
@@ -131,16 +132,12 @@ def _sweep(given: Given, swept: Any) -> list[Words]:
 
 def _paper_tables(given: Given, made: Any) -> list[Words]:
     """What is missing and the tables, where lines alone were made or shown."""
-    models = _several(given["models"])
+    models = several(given["models"])
     if not hasattr(made, "lines"):
         return [["inspect", models[0], "--pooling", "first-last-avg"]]
-    files = [word for name in ("nli", "nli_models") for one in _several(given[name]) for word in (f"--{name}", one)]
+    files = [word for name in ("nli", "nli_models") for one in several(given[name]) for word in (f"--{name}", one)]
     names = ("data_dir", "output", "tasks", "seeds", "max_sentences", "resamples", "device")
     return [["paper-tables", *models, *_options(given, *names), *files]]
-
-
-def _several(given: Any) -> list[Any]:
-    return [] if given is None else [given] if isinstance(given, str | Path) else list(given)
 
 
 def _inspect(given: Given, report: Any) -> list[Words]:
@@ -185,7 +182,7 @@ def _adapt(given: Given, made: Any) -> list[Words]:
         return [["search", "ask", made.index, QUESTION, "--model", made.folder, *_options(given, "device")]]
     if given["queries"] is None:
         return [["inspect", made.folder]]
-    return [["compare", given["model"], made.folder, *_several(given["text"]), *_options(given, "queries", "columns")]]
+    return [["compare", given["model"], made.folder, *several(given["text"]), *_options(given, "queries", "columns")]]
 
 
 STEPS: Mapping[str, Callable[[Given, Any], Iterable[Words]]] = {
@@ -200,12 +197,12 @@ STEPS: Mapping[str, Callable[[Given, Any], Iterable[Words]]] = {
         ["search", *(["ask", made.folder, QUESTION] if made.encoder else ["info", made.folder])]
     ],
     "adapt": _adapt,
-    "evaluate": _kept(lambda given, _: _look(split_name(_several(given["models"])[0])[1], given)),
+    "evaluate": _kept(lambda given, _: _look(split_name(several(given["models"])[0])[1], given)),
     "sweep": _kept(_sweep),
     "verify-paper": _kept(lambda given, _: [["paper-tables", given["model"], *_options(given, "data_dir", "device")]]),
     "paper-tables": _paper_tables,
     "inspect": _inspect,
-    "words": _kept(lambda given, _: [["inspect", *_several(given["model"])]]),
+    "words": _kept(lambda given, _: [["inspect", *several(given["model"])]]),
     "compare": _kept(lambda given, _: _look(given["second"], given)),
     "export": _export,
     "score": _score,

@@ -31,7 +31,7 @@ class ArrayFile:
 
     Attributes:
         path: The file.
-        shape: Of the array.
+        shape: Shape of the array.
         dtype: Type of its numbers.
         by_column: Whether the first index varies fastest, as in Fortran.
         head: Bytes before the first number.

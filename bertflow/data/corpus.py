@@ -4,7 +4,7 @@
     a table                       the columns that hold text, found by their names or named by the user
     hub:owner/name[@revision][#config][:split]    a dataset of the hub, its train split unless named
 
-Clean means: white space collapsed, no sentence twice, the order kept. An empty line of a .txt is no sentence; an empty
+Clean means: white space collapsed, no sentence twice, the order kept. An empty line of a .txt is not one; an empty
 cell of a table is refused, or left out with its row (``bertflow.skip_bad``). What else is read is a table:
 
     answers         id, text and, if there are past questions, questions: a list, or one cell with ``||`` between them

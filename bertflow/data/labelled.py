@@ -84,7 +84,7 @@ def load_conll(path: str | Path, columns: Sequence[int] | None = None) -> Tagged
 
     Args:
         path: The file.
-        columns: Of the word and of the tag, from 1, or from -1 for the last (default: 1 and -1; .conllu: 2 and 4).
+        columns: Columns of the word and the tag, from 1, or from -1 for the last (default: 1 and -1; .conllu: 2 and 4).
 
     Raises:
         DataError: If the file is missing or damaged, a line has other columns than the first, a cell is empty, there is

@@ -226,7 +226,7 @@ def settings_like(info: models.CollectionInfo, vector: str, dim: int, calibrator
     """What ``create_collection`` should be given.
 
     Args:
-        info: Of the collection that is to be calibrated.
+        info: Facts of the collection that is to be calibrated.
         vector: Name of its vector that is.
         dim: The new width of it; its metric becomes cosine.
         calibrator: Digest that is kept in the metadata.

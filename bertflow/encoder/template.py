@@ -128,7 +128,7 @@ class Template:
         """The views of a batch, and what a pooling must know of the template.
 
         Args:
-            views: Of the batch.
+            views: Views of the batch.
             pooling: The pooling.
             stack: What runs.
             layers: Those that the pooling reads.

@@ -69,7 +69,7 @@ class Sweep(AbstractResult):
     """Values of poolings: a table, a grid of layers by token reductions, and files.
 
     Attributes:
-        columns: Of the table.
+        columns: Columns of the table.
         rows: By pooling, then by column, then by task.
         encoder: The encoder's description, without a pooling.
         facts: How the values were made, for the JSON.

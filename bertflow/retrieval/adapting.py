@@ -15,7 +15,7 @@ import numpy as np
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.queries import CROPS, crops, matched, only_queries
 from bertflow.calibration.saving import Provenance
-from bertflow.data.corpus import TextSource, load_sentences
+from bertflow.data.corpus import TextSource, drawn_rows, load_sentences
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.options import EncoderOptions
 from bertflow.files import require_files
@@ -96,7 +96,7 @@ def only_queries_of(
 ) -> tuple[CalibratedEncoder, int, float]:
     """An encoder that moves queries, the number of documents it was fitted on, and how far it moves."""
     raw, cropped, distinct = encoder.raw, crops(documents), list(dict.fromkeys(filter(str.strip, documents)))
-    some = [distinct[row] for row in np.random.default_rng(0).permutation(len(distinct))[:EMBEDDED]]
+    some = [distinct[row] for row in drawn_rows(len(distinct), EMBEDDED, seed=0)]
     x, asked = raw.encode(some, progress=progress), raw.encode_query(cropped, progress=progress)
     if queries:
         asked = matched(raw.encode_query(queries, progress=progress), asked)

@@ -40,7 +40,7 @@ class Origin:
     Attributes:
         address: The collection.
         source: The collection of the raw rows, if it is known.
-        folder: Of the job that made it, if that was named.
+        folder: Folder of the job that made it, if that was named.
     """
 
     address: str

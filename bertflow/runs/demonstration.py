@@ -70,7 +70,7 @@ class Demo(AbstractResult):
         folder: What was written: the best system in encoder/, report.md, results.json, and the geometry in pictures.
         report: The figures, on pairs that chose nothing.
         chosen: The system that was saved.
-        cosines: Of the everyday pairs, by the raw system and by the chosen one.
+        cosines: Cosines of the everyday pairs, by the raw system and by the chosen one.
         neighbors: Some queries with the nearest text of two systems.
         seconds: Duration.
     """

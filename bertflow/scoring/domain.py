@@ -211,7 +211,7 @@ class DomainCheck:
         """Compare a new batch with the held-out text.
 
         Args:
-            log_likelihoods: Of the batch (n,).
+            log_likelihoods: Log-likelihoods of the batch (n,).
             X: Its raw embeddings (n, dim); without them means and variances are not compared.
 
         Raises:

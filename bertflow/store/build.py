@@ -77,7 +77,7 @@ class Manifest:
     Attributes:
         format: Version of the form.
         recipe: Everything that decides the numbers.
-        versions: Of the packages that made them.
+        versions: Versions of the packages that made them.
         text: Digest of the distinct sentences.
         corpus: Digest of all sentences.
         n: Number of distinct sentences.
