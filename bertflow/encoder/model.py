@@ -14,6 +14,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers import __version__ as transformers_version
 
 from bertflow.encoder.architecture import (
     FAMILIES,
@@ -34,6 +35,8 @@ POOLER = -1
 """Number of BERT's pooling layer among the layers that were read."""
 CAPTURING = "transformers.utils.output_capturing"
 """The module of transformers whose hooks give the inner layers: local functions, which cannot be pickled."""
+SELECTS = tuple(map(int, transformers_version.split(".")[:2])) >= (5, 23)
+"""Whether transformers can be asked for some layers by their numbers: 5.17 to 5.22 count them without layer 0."""
 INSTALLED = "_output_capturing_hooks_installed"
 """What transformers notes on a model that has them."""
 
@@ -141,8 +144,9 @@ class BlockStack:
         # Where gradients are wanted the caller decides, also for what is computed again on the way back.
         unplanned = ids.device.type != "cpu" and not torch.is_grad_enabled()
         attention = unplanned_attention() if unplanned else nullcontext()
+        wanted = inner if inner and SELECTS else bool(inner)
         with tf32_products() if self.tf32 else nullcontext(), attention:
-            output = self.model(input_ids=ids, output_hidden_states=inner or False, **inputs)
+            output = self.model(input_ids=ids, output_hidden_states=wanted, **inputs)
         states = (output.hidden_states or ()) if inner else ()
         if inner and len(states) != self.depth + 1:
             raise UsageError(

@@ -49,6 +49,12 @@ def small_batches(monkeypatch):
     monkeypatch.setattr("bertflow.encoder.batching.TOKEN_BUDGETS", {"cpu": 16})
 
 
+def test_a_transformers_that_counts_layers_otherwise_is_asked_for_all(tiny_bert, monkeypatch):
+    expected = make(tiny_bert, "mean(0,2,4)").encode(SENTENCES)
+    monkeypatch.setattr("bertflow.encoder.model.SELECTS", False)
+    np.testing.assert_array_equal(make(tiny_bert, "mean(0,2,4)").encode(SENTENCES), expected)
+
+
 @pytest.mark.usefixtures("small_batches")
 def test_embeddings_stand_in_the_order_given(tiny_bert):
     expected = [tokens.mean(0) for tokens in one_by_one(tiny_bert, SENTENCES, -1)]
