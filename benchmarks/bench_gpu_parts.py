@@ -163,7 +163,7 @@ def flow_steps(bench: Bench) -> Iterator[Result]:
     for batch in sizes.batches:
         draw = np.random.default_rng(0)
         x = draw.standard_normal((max(8 * batch, 20 * sizes.dim), sizes.dim), dtype=np.float32)
-        recipe = replace(PRESETS["similarity-2"], held_out=0.0, keep="last", batch_size=batch)
+        recipe = replace(PRESETS["similarity-2"], n_components="all", held_out=0.0, keep="last", batch_size=batch)
         fit, watch = FlowFit(x * (1 + np.arange(sizes.dim, dtype=np.float32)), recipe), Watch(bench)
         options = {
             "accelerator": "gpu" if bench.on_gpu else "cpu",
