@@ -36,7 +36,7 @@ POOLER = -1
 CAPTURING = "transformers.utils.output_capturing"
 """The module of transformers whose hooks give the inner layers: local functions, which cannot be pickled."""
 SELECTS = tuple(map(int, transformers_version.split(".")[:2])) >= (5, 23)
-"""Whether transformers can be asked for some layers by their numbers: 5.17 to 5.22 count them without layer 0."""
+"""True where transformers can be asked for some layers by their numbers: 5.17 to 5.22 count them without layer 0."""
 INSTALLED = "_output_capturing_hooks_installed"
 """What transformers notes on a model that has them."""
 
