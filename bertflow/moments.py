@@ -12,8 +12,7 @@ so moments stream over batches and add up over machines. The shortest and the lo
 all rows have unit length is a fact that merging keeps.
 
 Queries are short and documents long, so they lie in different places. Moments of both are merged role by role, never
-across: the gap between the means would become covariance. ``pooled`` makes one covariance of them, each about its own
-mean; ``gap`` is the difference of the means.
+across: the gap between the means would become covariance. ``gap`` is the difference of the means.
 """
 
 import math
@@ -194,19 +193,6 @@ class Moments:
     def gap(self) -> Float64 | None:
         """Mean of the queries less that of the documents (dim,); None without queries."""
         return None if self.queries is None else self.queries.mean - self.mean
-
-    @property
-    def pooled(self) -> "Moments":
-        """The mean of the documents, and the covariance of both roles, each about its own mean.
-
-        Queries weigh n / (n + dim), since few of them tell little of a covariance, and at most half.
-        """
-        if (asked := self.queries) is None:
-            return self
-        share = min(0.5, asked.n / (asked.n + self.dim))
-        return Moments(
-            self.n, self.mean, self.n * ((1 - share) * self.covariance + share * asked.covariance), self.lengths
-        )
 
     def _lengths_with(self, other: "Moments") -> tuple[float, float] | None:
         sides = [side.lengths for side in (self, other) if side.n]

@@ -44,18 +44,15 @@ TOKENS: Mapping[str, str] = {"similarity": "soft-sif", "search": "sif", "topic":
 """Pooling of each purpose, which goes with its map; for all uses it is that of ``FEW``."""
 STEEP_TOKENS = {**TOKENS, "similarity": "sif"}
 """Pooling of each purpose where few directions hold the variance."""
-MAPS: Mapping[str, str] = {"search": "ridge(1)", "topic": "ridge(50)", "all": "ridge(50)"}
-"""Map of each purpose where many directions hold the variance; for similarity it is that of the preset without its
-flow. Whitening, cut or not, finds the one right text at the cost of its neighbors of one kind; ridge(50) rarely did
-(benchmarks/harm.md)."""
-STEEP_MAPS: Mapping[str, str] = {"topic": "ridge(4)"}
+MAPS: Mapping[str, str] = {"search": "ridge(16)", "topic": "ridge(50)", "all": "ridge(50)"}
+"""Map of each purpose where many directions hold the variance, for which few sentences are enough; for similarity it is
+that of the preset without its flow. On broad text ridge(1) harmed 2 of 54 searches, ridge(16) none and gained as much;
+ridge(50) hardly ever cost neighbors of one kind (benchmarks/harm.md)."""
+STEEP_MAPS: Mapping[str, str] = {"search": "ridge(4)", "topic": "ridge(4)"}
 """Map of each purpose where few directions hold the variance; without a row "ridge(1)", whitening that shrinks."""
-GENTLE: Mapping[str, str] = {**MAPS, "search": "ridge(16)"}
-"""Map of each purpose for which few sentences are enough; for similarity there is ``SHORT``."""
 CROPPED = ("search", "all")
-"""Purposes whose map is fitted to crops as well, which stand in for queries, where many directions hold the variance.
-Fitted to broad text, sif+ridge(1)+crops found 1 more of 100 right texts in a catalogue and in tickets than without
-crops, 2 fewer in docstrings and 6 fewer in packages. On a steep spectrum crops added nothing."""
+"""Purposes in which queries are moved by the gap between crops and documents, where many directions hold the variance;
+where few do, it gained nothing (benchmarks/harm.md)."""
 SAFE: Mapping[str, str] = {
     "search": "sif+center+crops",
     "topic": "soft-sif+abtt(1),abtt(1)",
@@ -64,6 +61,8 @@ SAFE: Mapping[str, str] = {
 """Candidates of each purpose where something speaks against the likely map, the first that can be: none divides by a
 deviation. On narrow text it cost that purpose at most 2 points (benchmarks/harm.md). For similarity no candidate
 did as well."""
+STEEP_SAFE: Mapping[str, str] = {**SAFE, "search": ""}
+"""The same where few directions hold the variance: there centering harmed 4 to 7 of 49 searches, and gained nothing."""
 COSTS: Mapping[str, str] = {
     "similarity": "up to 12 points of neighbors of one kind (P@10), on one-line summaries",
     "search": "up to 10 points of neighbors of one kind (P@10), on one-line summaries",
@@ -254,17 +253,21 @@ def recipes(purpose: str, dim: int, free: bool, one_token: bool = False, n: int 
     """
     found, kept, trusted = {}, one_token and purpose == "all", "soft-sif" if n >= FEW else "faint-sif"
     for steep in (True, False):
-        form, gentle = linear_form(purpose, dim, steep or kept), GENTLE.get(purpose)
+        form, gentle = linear_form(purpose, dim, steep or kept), MAPS.get(purpose)
         tokens = "" if kept else (STEEP_TOKENS if steep else TOKENS).get(purpose, trusted)
         layers = [FIRST_LAST, ""] if steep and free else [""]
         pooled = [f"{tokens}{places}+{form}" for places in layers if tokens]
         few = ([f"{tokens}+{gentle}"] if tokens else []) + [gentle] if gentle else SHORT
         cropped = ["+crops"] if purpose in CROPPED and not (steep or kept) else []
-        found[steep] = [parse_system(row + end) for end in (*cropped, "") for row in (*pooled, form, *few)]
+        rows = dict.fromkeys((*pooled, form, *few))
+        found[steep] = [parse_system(row + end) for end in (*cropped, "") for row in rows]
     return found
 
 
-def fallbacks(purpose: str, one_token: bool = False) -> list[SystemSpec]:
-    """What takes the place of a recipe that something speaks against: the first that can be fitted, in this order."""
-    free = purpose == "search" or not one_token
-    return [row for row in parse_systems(SAFE.get(purpose, "")) if free or not row.pooling]
+def fallbacks(purpose: str, one_token: bool = False) -> dict[bool, list[SystemSpec]]:
+    """What takes the place of a recipe that something speaks against; otherwise as ``recipes``."""
+    free, found = purpose == "search" or not one_token, {True: STEEP_SAFE, False: SAFE}
+    return {
+        steep: [row for row in parse_systems(rows.get(purpose, "")) if free or not row.pooling]
+        for steep, rows in found.items()
+    }

@@ -42,7 +42,7 @@ class FitPlan:
         not_tried: Spelling of a candidate -> why it is not tried.
         likely: By whether few directions hold the variance, what is used without proof, the first one by default.
         search: The same for search alone, where pairs can say what naming that purpose would gain.
-        safe: What takes the place of either where something speaks against it; empty for nothing.
+        safe: The same for what takes the place of either where something speaks against it.
         usable: Spellings of the candidates that may be advised.
     """
 
@@ -50,7 +50,7 @@ class FitPlan:
     not_tried: Mapping[str, str]
     likely: Mapping[bool, Sequence[str]]
     search: Mapping[bool, Sequence[str]]
-    safe: str
+    safe: Mapping[bool, Sequence[str]]
     usable: AbstractSet[str]
 
     @classmethod
@@ -60,7 +60,7 @@ class FitPlan:
         choose = case.labelled or (case.evidence and request.purpose == "search")
         chosen = request.rows if choose or request.candidates or request.ask else []
         tried, not_tried = trying.select_candidates(chosen, source, dim, n)
-        ladders, searching, spare = dict.fromkeys((True, False), request.rows), {}, []
+        ladders, searching, spare = dict.fromkeys((True, False), request.rows), {}, {}
         if request.candidates is None:
             named = isinstance(request.encoder, str | Path)
             free = named and layers_are_open(source, request.options.get("pooling"))
@@ -69,9 +69,9 @@ class FitPlan:
             searching = recipes("search", dim, free) if request.purpose == "all" and case.evidence else {}
         likely = trying.add_likely(tried, source, dim, n, ladders, request.keeps)
         search = trying.add_likely(tried, source, dim, n, searching, request.keeps)
-        safe = trying.add_likely(tried, source, dim, n, {True: spare}, request.keeps)[True]
+        safe = trying.add_likely(tried, source, dim, n, spare, request.keeps)
         usable = {row.spelling for row in tried if not (request.keeps and row.pooling)}
-        return cls(tried, not_tried, likely, search, next(iter(safe), ""), usable)
+        return cls(tried, not_tried, likely, search, safe, usable)
 
     @property
     def flows(self) -> int:
@@ -133,7 +133,7 @@ class Findings:
         proven = any(one.limited(plan.usable).proves for one in judged[:1])
         doubted = likely and not proven and not shape.bare and request.purpose != "topic"
         stand_in = _ask_docstrings(request, case, {name: systems[name] for name in (RAW, *likely)}) if doubted else None
-        safe = plan.safe if looks_raw(raw, shape) else ""
+        safe = next(iter(plan.safe.get(shape.steep, ())), "") if looks_raw(raw, shape) else ""
         against = Vetoes(systems, fitted, case.split.reference, case.queries, safe, seed)
         return cls(raw, shape, cut, encoding, systems, judged, likely, stand_in, against, safe)
 

@@ -6,7 +6,7 @@ A calibrator is a scikit-learn transformer: how it is fitted. Its ``map`` is a t
     transform:  (n, dim_in) -> (n, dim_out), by the map
 
 If all rows of the fit had unit length, the map brings every row to unit length first (``bertflow.maps.UnitMap``).
-Fitted on documents and queries, it moves each role by its own mean before one shared map. It keeps the moments of the
+The map is of documents alone. Fitted with queries, it moves them by the gap between the two means first. It keeps the moments of the
 fit, so that each closed form can be refitted later, exactly, without the text; and, where known, its provenance.
 """
 
@@ -68,11 +68,10 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     def _fit_map(
         self,
         x: NDArray[np.floating],
-        queries: NDArray[np.floating] | None,
         encoder: SentenceEncoder | None,
         sentences: Sequence[str],
     ) -> FittedMap:
-        """The map for rows and queries, whose moments are in ``moments_``; where known, by which encoder and text."""
+        """The map for rows, whose moments are in ``moments_``; where known, by which encoder and text."""
 
     def recorded(self) -> dict[str, Any]:
         """The parameters as they are recorded."""
@@ -134,7 +133,7 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         self.moments_, self.provenance_, self.facts_ = moments_of_roles(x, asked), None, {}
         if encoder is not None:
             self.provenance_ = Provenance.of(encoder.describe(), hash_texts(sentences))
-        self._keep(self._fit_map(x, asked, encoder, sentences))
+        self._keep(self._fit_map(x, encoder, sentences))
 
     def _keep(self, fitted: FittedMap) -> None:
         """Take the map that was fitted."""

@@ -85,7 +85,7 @@ class AbstractClosedForm(AbstractCalibrator):
         return self.row.read(moments, *(vars(self)[name] for name in (self.row.parameter, self.row.share) if name))
 
     def _fit_map(self, *_: object) -> AffineMap | BandMap:
-        return self.closed_form(self.moments_.pooled)
+        return self.closed_form(self.moments_)
 
     def fit_moments(self, moments: Moments, provenance: Provenance | None = None) -> Self:
         """Fit to moments that were gathered elsewhere: streamed, merged over machines, or those of a calibrator."""
@@ -94,7 +94,7 @@ class AbstractClosedForm(AbstractCalibrator):
         self._require_parameters()
         self.moments_, self.provenance_, self.facts_ = moments, provenance, {}
         self.n_features_in_ = moments.dim
-        self._keep(self.closed_form(self.moments_.pooled))
+        self._keep(self.closed_form(self.moments_))
         return self
 
     def partial_fit(self, X: ArrayLike, y: None = None, queries: ArrayLike | None = None) -> Self:
@@ -112,7 +112,7 @@ class AbstractClosedForm(AbstractCalibrator):
     def map(self) -> RowMap:
         """The fitted row-wise torch module, (n, dim_in) -> (n, dim_out)."""
         if hasattr(self, "moments_") and not hasattr(self, "map_"):
-            self._keep(self.closed_form(self.moments_.pooled))
+            self._keep(self.closed_form(self.moments_))
         return super().map
 
 
@@ -172,7 +172,7 @@ class Whitening(AbstractDensity, AbstractClosedForm):
         return {name: value for name, value in super().recorded().items() if (name, value) != ("power", 1.0)}
 
     def _density(self) -> AffineMap:
-        return whitening_map(self.moments_.pooled)
+        return whitening_map(self.moments_)
 
 
 class Ridge(AbstractDensity, AbstractClosedForm):

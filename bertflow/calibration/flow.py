@@ -110,17 +110,12 @@ class FlowCalibrator(AbstractDensity):
     def _fit_map(
         self,
         x: NDArray[np.floating],
-        queries: NDArray[np.floating] | None,
         encoder: SentenceEncoder | None,
         sentences: Sequence[str],
     ) -> FittedMap:
         if 1 in (x.shape[1], self.n_components):
             # A single coordinate has no other to move it: what is left of a flow is its start.
-            return whitening_map(self.moments_.pooled, 1)
-        if queries is not None and (gap := self.moments_.gap) is not None:  # moved, and at most half of the rows
-            some = np.random.default_rng(0).permutation(len(queries))[: len(x)]
-            asked = unit(torch.from_numpy(queries[some])).numpy() if self.moments_.unit else queries[some]
-            x = np.concatenate([x, (asked - gap).astype(x.dtype)])
+            return whitening_map(self.moments_, 1)
         from bertflow.training.auto import plain_moments
         from bertflow.training.flow_fit import fit_flow
 
@@ -139,7 +134,7 @@ class FlowCalibrator(AbstractDensity):
 
     def _density(self) -> "AffineMap | FlowMap":
         density = super()._density()
-        return whitening_map(self.moments_.pooled) if isinstance(density, AffineMap) else density
+        return whitening_map(self.moments_) if isinstance(density, AffineMap) else density
 
 
 def flow_on_rows(

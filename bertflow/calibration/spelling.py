@@ -8,7 +8,7 @@
     sif   mean(0)                                                   a pooling instead of the encoder's
     static   static-sif                                             a transformer's word embeddings, averaged
     sif+whitening(64)   mean(0)+abtt                                a pooling, then a calibrator
-    ridge(1)+crops   sif+ridge(1)+crops                             fitted to crops, too, which stand in for queries
+    ridge(1)+crops   sif+ridge(1)+crops                             queries are moved by the mean of crops
 
 ``sif`` or ``soft-sif`` alone reads the layers that the encoder's own pooling reads. The calibrator of a system is
 fitted on sentences, or, where the moments of a calibrator are at hand, refitted from them: exactly, without the text.
@@ -53,7 +53,7 @@ class SystemSpec:
         calibrator: A row of ``CALIBRATORS``; None calibrates nothing.
         value: The parameter of the calibrator; None keeps its default.
         keywords: Other parameters by their names, each a number.
-        crops: Whether the calibrator is fitted to crops of the text, too, as queries.
+        crops: Whether crops of the text stand in for queries.
     """
 
     spelling: str
