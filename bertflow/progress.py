@@ -55,7 +55,7 @@ def bar(total: int, label: str, show: bool | None = None, unit: str = "sentences
         A function that is told how many more units are done.
     """
     first = place()[0] == 0
-    if first and (show or (show is None and watched())):
+    if total and first and (show or (show is None and watched())):
         from tqdm.auto import tqdm  # loads asyncio
 
         look: dict[str, Any] = {"unit": f" {unit}", "delay": 0 if show else DELAY, "dynamic_ncols": True}

@@ -187,11 +187,10 @@ def estimate_time(encoder: SentenceEncoder, sentences: Sequence[str], rows: int,
     begin = time.perf_counter()
     encoder.encode(spread[1::2])
     encoding = (time.perf_counter() - begin) / SAMPLE * len(sentences)
-    fitting = flows * _flow_seconds(rows, encoder.dim) if flows else 0.0
-    total, *parts = (
-        f"{s:.0f} s" if s < 90 else f"{s / 60:.0f} min" for s in (encoding + fitting + OTHER, encoding, fitting)
-    )
-    return f"about {total}: encoding {parts[0]}, fitting flows {parts[1]}"
+    parts = {"encoding": encoding} | ({"fitting flows": flows * _flow_seconds(rows, encoder.dim)} if flows else {})
+    times = {"about": sum(parts.values()) + OTHER} | parts
+    total, *of = (f"{name} {s:.0f} s" if s < 90 else f"{name} {s / 60:.0f} min" for name, s in times.items())
+    return f"{total}: {', '.join(of)}"
 
 
 def _flow_seconds(rows: int, dim: int) -> float:
