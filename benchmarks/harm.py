@@ -26,11 +26,13 @@ import argparse
 import hashlib
 import json
 import logging
+import random
 import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +73,11 @@ ENCODERS: Mapping[str, tuple[str, str | None]] = {
 """Folder in the data, or empty for the embedded MiniLM; and its pooling, as a user would name it."""
 METHODS = "center,abtt(1),abtt(3),whitening,whitening(96),ridge(1),ridge(16),two-band(0.5),soft-sif+whitening(96),flow"
 """Fitted to the text. ``ridge`` has the cosines of Soft-ZCA (arXiv:2411.17538), which differs from it by a rotation."""
-PLAIN = ("csls", "bm25", "adapt")
+ASKED: Mapping[str, tuple[int, int]] = {
+    f"adapt, {n} of {kinds} kinds": (n, kinds) for n, kinds in ((5, 1), (20, 1), (100, 1), (20, 3), (100, 6))
+}
+"""``adapt`` with some of the queries, on a few kinds alone."""
+PLAIN = ("csls", "bm25", "adapt", *ASKED)
 """What needs no map: cosines less the mean cosine of each side's ten nearest; words in common; queries that are moved
 to the documents of an index that stays as it is."""
 FIX: Mapping[str, str | None] = {
@@ -175,9 +181,11 @@ def bm25() -> System:
     return System(matrix, None)
 
 
-def adapted(raw: SentenceEncoder, documents: Sequence[str]) -> System:
-    """Documents as they are; queries as ``bertflow adapt`` moves them, without any."""
-    moved, _, _ = only_queries_of(raw, documents)
+def adapted(raw: SentenceEncoder, text: Text, n: int = 0, kinds: int = 0) -> System:
+    """Documents as they are; queries as ``bertflow adapt`` moves them, with n of them on some kinds of documents."""
+    some = random.Random(0).sample(sorted({*text.right}), min(kinds, len({*text.right})))
+    known = [query for query, right in zip(text.queries, text.right, strict=True) if right in some]
+    moved, _, _ = only_queries_of(raw, text.documents, known[:n])
     moved.role = "document"
     return System.of(moved)
 
@@ -254,8 +262,9 @@ def fitted_systems(
     raw = source.pooled(source.own_pooling)
     breadth = breadth_of(raw.encode(documents), documents)
     broad = {name: round(getattr(breadth, name) or 0.0, 2) for name in ("words", "novelty")}
-    plain = {"csls": lambda: csls(systems["raw"]), "bm25": bm25, "adapt": lambda: adapted(raw, documents)}
-    systems |= {name: plain[name]() for name in PLAIN if name in names}
+    plain = {"csls": lambda: csls(systems["raw"]), "bm25": bm25, "adapt": lambda: adapted(raw, text)}
+    plain |= {name: partial(adapted, raw, text, *how) for name, how in ASKED.items() if text.kinds and text.queries}
+    systems |= {name: make() for name, make in plain.items() if name in names}
     for name in (one for one in FIX if one in names):
         advice = written(folder, pooling, text, FIX[name])
         logger.info("    %s: %s", name, advice.headline())
