@@ -9,6 +9,8 @@ two halves use up their sources, so "confirming" has others of the same sort, an
     packages      modules of Perl: their names in a line, and the first paragraphs of their descriptions
     commands      manual pages of what commands call and read: system calls, libraries, file formats
     messages      messages of errors in the sources of Python packages
+
+"final" has more of those of "confirming" (docstrings, messages) and of "closing" (broad), and no packages and commands.
 """
 
 import gettext
@@ -33,8 +35,8 @@ from bertflow.data.docstrings import LEFT_OUT, PACKAGES, is_summary, paragraphs,
 from bertflow.data.sts import load_sts
 from bertflow.text_keys import text_key
 
-HALVES = ("choosing", "reporting", "confirming", "closing")
-HASHED, (CONFIRMING, CLOSING) = HALVES[:2], HALVES[2:]
+HALVES = ("choosing", "reporting", "confirming", "closing", "final")
+HASHED, (CONFIRMING, CLOSING, FINAL) = HALVES[:2], HALVES[2:]
 """The halves of one source, told apart by hashes; and the halves of other sources."""
 Fields = Mapping[str, tuple]
 BROAD: Mapping[str, tuple[str, ...]] = {
@@ -71,9 +73,12 @@ def broad(half: str, seed: int) -> Fields | None:
     if (folder := data_dir()) is None:
         return None
     rng = random.Random(f"broad/{half}/{seed}")
-    if half == CLOSING:
-        scored = _scored(folder)
-        entailed = harm_closing.nli(folder, lambda text: text_key(text) not in scored, rng)
+    if half in (CLOSING, FINAL):
+        used = _scored(folder)
+        if half == FINAL:
+            closing = (broad(CLOSING, other) or {} for other in (0, 1))
+            used = used | {text_key(text) for fields in closing for text in fields["documents"]}
+        entailed = harm_closing.nli(folder, lambda text: text_key(text) not in used, rng)
         said = dict.fromkeys(text for one, two, _ in entailed for text in (one, two))
         return {"documents": _shuffled(said, rng), "pairs": tuple(entailed)}
     if half == CONFIRMING:
@@ -128,10 +133,11 @@ def _other_docstrings(half: str) -> Fields | None:
     """Summary lines and paragraphs of packages that the other halves do not read; no text of theirs."""
     pairs = material.docstrings()[1]
     used = {text_key(text) for text in (*pairs.first, *pairs.second)}
-    if half == CLOSING and (confirming := _other_docstrings(CONFIRMING)):
-        used |= {text_key(text) for text in (*confirming["documents"], *confirming["queries"])}
+    for before in HALVES[2 : HALVES.index(half)]:
+        known = _other_docstrings(before) or {"documents": (), "queries": ()}
+        used |= {text_key(text) for text in (*known["documents"], *known["queries"])}
     found: dict[str, tuple[str, str]] = {}  # by summary, the module and the paragraph
-    for module, path in _sources() if half == CONFIRMING else harm_closing.python():
+    for module, path in harm_closing.python() if half == CLOSING else _sources(half):
         if module in {*PACKAGES, *sys.stdlib_module_names}:
             continue
         try:
@@ -145,14 +151,15 @@ def _other_docstrings(half: str) -> Fields | None:
     if len(below) < FEWEST:
         return None
     kept = random.Random(f"docstrings/{half}").sample(below, min(len(below), DOCSTRINGS))
-    asked = [row for row, (_, (_, module)) in enumerate(kept) if half == CONFIRMING or module in harm_closing.ASKED]
+    asked = [row for row, (_, (_, module)) in enumerate(kept) if half != CLOSING or module in harm_closing.ASKED]
     queries = tuple(kept[row][1][0] for row in asked)
     return {"documents": tuple(paragraph for paragraph, _ in kept), "queries": queries, "right": tuple(asked)}
 
 
 @cache
-def _sources() -> list[tuple[str, Path]]:
+def _sources(half: str) -> list[tuple[str, Path]]:
     """The names of modules and some of their source files: of the standard library, and of installed packages."""
+    bucket = (CONFIRMING, FINAL).index(half)
     found: list[tuple[str, Path]] = []
     for root in (Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib")):
         for folder, inside, files in os.walk(root):
@@ -161,7 +168,7 @@ def _sources() -> list[tuple[str, Path]]:
             found += [
                 (path.relative_to(root).parts[0].removesuffix(".py"), path)
                 for path in paths
-                if sha256(path.relative_to(root).as_posix().encode()).digest()[0] % ONE_FILE_IN == 0
+                if sha256(path.relative_to(root).as_posix().encode()).digest()[0] % ONE_FILE_IN == bucket
             ]
     return found
 
@@ -183,6 +190,8 @@ def _modules_of_perl() -> Iterator[tuple[str, str, str, str]]:
 
 def packages(half: str, seed: int) -> Fields | None:
     """Long descriptions of the installed packages of Debian, looked for by their summaries; kinds are the sections."""
+    if half == FINAL:
+        return None
     rng = random.Random(f"packages/{half}/{seed}")
     found: dict[str, tuple[str, str, str]] = {}  # by summary, the section, the name and the description
     seen = set() if half in HASHED else {description for *_, description in _installed()}  # which are in those halves
@@ -231,10 +240,10 @@ def _shuffled(texts: Iterable[str], rng: random.Random) -> tuple[str, ...]:
 
 def commands(half: str, seed: int) -> Fields | None:
     """One-line summaries of the manual pages of commands; kinds are the packages that they belong to."""
+    if half == FINAL or shutil.which("whatis") is None:
+        return None
     if half == CLOSING:
         return _of_kinds(harm_closing.options(), half, random.Random(f"commands/{half}/{seed}"))
-    if shutil.which("whatis") is None:
-        return None
     sections = "23457" if half == CONFIRMING else "18"
     package_of = _pages(sections)
     answer = subprocess.run(["whatis", "-l", "-w", "*"], capture_output=True, check=False).stdout.decode(
@@ -259,7 +268,7 @@ def _pages(sections: str) -> dict[str, str]:
 def messages(half: str, seed: int) -> Fields | None:
     """The English messages of the catalogues of translations; kinds are the programs."""
     if half not in HASHED:
-        texts = _raised() if half == CONFIRMING else harm_closing.changes()
+        texts = harm_closing.changes() if half == CLOSING else _raised(half)
         return _of_kinds(texts, half, random.Random(f"messages/{half}/{seed}"))
     places = [Path("/usr/share/locale"), Path("/usr/share/vim"), Path(sysconfig.get_path("purelib"))]
     paths = {path.stem: path for place in places for path in sorted(place.rglob("*.mo"))}
@@ -268,10 +277,13 @@ def messages(half: str, seed: int) -> Fields | None:
 
 
 @cache
-def _raised() -> tuple[tuple[str, str], ...]:
-    """Modules and the messages of the errors that they raise."""
-    found = ((module, RAISED.findall(path.read_text("utf-8", "replace"))) for module, path in _sources())
-    return tuple((module, " ".join((one or other).split())) for module, texts in found for one, other in texts)
+def _raised(half: str) -> tuple[tuple[str, str], ...]:
+    """Modules and the messages of the errors that they raise, which no half before has."""
+    before = [messages(one, seed) or {} for one in HALVES[:-1] for seed in (0, 1)] if half == FINAL else []
+    used = {text for fields in before for text in fields.get("documents", ())}
+    found = ((module, RAISED.findall(path.read_text("utf-8", "replace"))) for module, path in _sources(half))
+    said = ((module, " ".join((one or other).split())) for module, texts in found for one, other in texts)
+    return tuple((module, text) for module, text in said if text not in used)
 
 
 def _originals(path: Path) -> Iterator[str]:

@@ -10,7 +10,7 @@ alternatives, separated by bars or lines; a template names other lists in braces
     {1-99}       is a number (with leading zeros where the first bound has some), {x8} eight hexadecimal digits
 
 and an alternative "a man ~ a guy" may be said in either way, each time anew: that makes two texts that mean the same.
-The halves, which are four, share neither content words nor templates: what is chosen on one is reported on another.
+The halves, which are five, share neither content words nor templates: what is chosen on one is reported on another.
 The texts that stand on the machine itself are in ``harm_real.py``.
 """
 
