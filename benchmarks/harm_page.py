@@ -17,7 +17,7 @@ Cell = Mapping[str, Any]
 
 
 def to_markdown(cells: Sequence[Cell], uses: Mapping[str, Sequence[str]], bar: float, worth: float) -> str:
-    """By part of the texts: a line for each method and its uses, and the worst cells of what ``fix`` writes.
+    """Of the first and the last part: a line for each method and its uses, and the worst cells of what ``fix`` writes.
 
     Args:
         cells: What ``harm.py`` measured.
@@ -25,8 +25,8 @@ def to_markdown(cells: Sequence[Cell], uses: Mapping[str, Sequence[str]], bar: f
         bar: Points that the lower end of a gain has to be above.
         worth: Gain from which a cell is worth having.
     """
-    lines = []
-    for half in dict.fromkeys(cell["half"] for cell in cells):
+    lines, halves = [], list(dict.fromkeys(cell["half"] for cell in cells))
+    for half in dict.fromkeys((halves[0], halves[-1])):
         some = [cell for cell in cells if cell["half"] == half]
         methods = list(dict.fromkeys(name for cell in some for name in cell["scores"] if name != "raw"))
         held = {
