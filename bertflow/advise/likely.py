@@ -62,7 +62,7 @@ SAFE: Mapping[str, str] = {
 deviation. On narrow text it cost that purpose at most 2 points (benchmarks/harm.md). For similarity no candidate
 did as well."""
 STEEP_SAFE: Mapping[str, str] = {**SAFE, "search": ""}
-"""Candidates where few directions hold the variance: there centering harmed 4 to 7 of 49 searches and gained nothing."""
+"""Candidates where few directions hold the variance: there centering harmed some searches and gained nothing."""
 COSTS: Mapping[str, str] = {
     "similarity": "up to 12 points of neighbors of one kind (P@10), on one-line summaries",
     "search": "up to 10 points of neighbors of one kind (P@10), on one-line summaries",

@@ -6,8 +6,9 @@ A calibrator is a scikit-learn transformer: how it is fitted. Its ``map`` is a t
     transform:  (n, dim_in) -> (n, dim_out), by the map
 
 If all rows of the fit had unit length, the map brings every row to unit length first (``bertflow.maps.UnitMap``).
-The map is of documents alone. Fitted with queries, it moves them by the gap between the two means first. It keeps the moments of the
-fit, so that each closed form can be refitted later, exactly, without the text; and, where known, its provenance.
+The map is of documents alone. Fitted with queries, it moves them by the gap between the two means first. It keeps the
+moments of the fit, so that each closed form can be refitted later, exactly, without the text; and, where known, its
+provenance.
 """
 
 from abc import ABC, abstractmethod

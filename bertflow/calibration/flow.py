@@ -17,7 +17,7 @@ from bertflow.calibration.base import AbstractDensity
 from bertflow.calibration.saving import Provenance
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import UsageError
-from bertflow.maps import FittedMap, UnitMap, unit
+from bertflow.maps import FittedMap, UnitMap
 from bertflow.moments import Moments
 from bertflow.progress import watched
 from bertflow.training import Purpose
