@@ -29,7 +29,7 @@ from bertflow.evaluation.evaluating import evaluate_retrieval, score_sets
 from bertflow.export.onnx_encoder import GRAPH, INT8, OnnxEncoder, read_export
 from bertflow.export.onnx_graph import write_int8
 from bertflow.files import write_json
-from bertflow.maps import fitted_map, unit
+from bertflow.maps import fitted_map, gap_of, unit
 from bertflow.records import write_export_record
 from bertflow.similarity import COSINE
 
@@ -91,9 +91,11 @@ def linearize(
     r2 = float(r2_score(z[held], explained, multioutput="variance_weighted"))
     stand_in = LinearStandIn(str(system.describe()["calibrator"]), r2)
     stand_in.moments_, stand_in.provenance_ = calibrator.moments_, calibrator.provenance
-    stand_in.map_ = stand_in.with_gap(affine, calibrator.moments_.gap)
+    gap = gap_of(calibrator.map)
+    stand_in.map_ = stand_in.with_gap(affine, None if gap is None else gap.numpy())
     stand_in.n_features_in_, stand_in.facts_ = calibrator.dim_in, {"held_out": len(held), "rows": len(fitted)}
     linear = CalibratedEncoder(system.raw, stand_in)
+    linear.role = system.role
     cost = [
         f"R^2 {r2:.4f} on {len(held):,} held-out sentences, fitted on {len(fitted):,} "
         f"({text or 'docstrings of installed packages'})."

@@ -1,10 +1,13 @@
 """The affine stand-in for a flow: least squares, judged on text it was not fitted on."""
 
 import numpy as np
+import torch
 
 from bertflow.export.approximation import LinearStandIn, least_squares, linearize
 from bertflow.export.st_folder import load_sentence_transformer
 from bertflow.export.targets import write_export
+from bertflow.maps import gap_of
+from bertflow.retrieval.adapting import only_queries_of
 
 
 def test_it_is_least_squares():
@@ -30,6 +33,15 @@ def test_a_stand_in_is_exported_as_built_in_modules(tiny_system, tiny_text, tmp_
     assert (written.ours, written.facts["modules"]) == ((), ["Pooling", "Dense"])
     found = load_sentence_transformer(written.folder, device="cpu").encode(tiny_text[:9])
     np.testing.assert_allclose(found, stand_in.encode(tiny_text[:9]), atol=1e-4)
+
+
+def test_a_stand_in_of_a_query_encoder_moves_queries_as_the_flow_does(tiny_system, tiny_text, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(tiny_text))
+    adapted, _, _ = only_queries_of(tiny_system("mean", "flow"), tiny_text)
+    stand_in, _ = linearize(adapted, text)
+    assert stand_in.role == "query"
+    assert torch.equal(gap_of(stand_in.calibrator.map), gap_of(adapted.calibrator.map))
 
 
 def test_too_little_text_is_refused(tiny_system, tmp_path, refusal):
