@@ -66,7 +66,7 @@ def brief(rows: Sequence[Row]) -> Iterator[str]:
     columns = [(STS[1], name) for name in ("raw", "closed", "similarity")]
     columns += [(SEARCH[1], name) for name in ("raw", "closed", "search")]
     values = {(row["stand-in"], row["setting"]): row["values"] for row in rows}
-    yield "| encoder | STS: raw | closed form | `similarity` | search: raw | closed form | `search` |"
+    yield "| encoder | STS: raw | STS: closed form | STS: flow | search: raw | search: closed form | search: flow |"
     yield "|---" + "|---:" * len(columns) + "|"
     for stand_in in README:
         found = [values.get((stand_in, setting), {}).get(system) for setting, system in columns]

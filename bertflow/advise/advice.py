@@ -141,7 +141,7 @@ class Advice(AbstractResult):
         if self.standing:
             yield f"EVIDENCE: {self.standing}"
         if words := in_words(self.system):
-            yield f"means     {words}"
+            yield f"effect    {words}"
         yield ""
         yield from (f"{at}. {reason}" for at, reason in enumerate(self.reasons[:REASONS], start=1))
         yield ""

@@ -190,7 +190,7 @@ def estimate_time(encoder: SentenceEncoder, sentences: Sequence[str], rows: int,
     parts = {"encoding": encoding} | ({"fitting flows": flows * _flow_seconds(rows, encoder.dim)} if flows else {})
     times = {"about": sum(parts.values()) + OTHER} | parts
     total, *of = (f"{name} {s:.0f} s" if s < 90 else f"{name} {s / 60:.0f} min" for name, s in times.items())
-    return f"{total}: {', '.join(of)}"
+    return f"{total} ({', '.join(of)})"
 
 
 def _flow_seconds(rows: int, dim: int) -> float:

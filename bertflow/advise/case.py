@@ -177,10 +177,9 @@ class Case:
     def lines(self, bare: bool) -> list[str]:
         """What is worth reading before anything is encoded; ``bare`` vectors have no encoder."""
         pooling, split = self.encoder.describe().get("pooling", "as given"), self.split
-        aside = f"put aside: {len(split.reference):,} for random pairs"
         return [
             f"encoder   {self.name}, {pooling}, width {self.own.dim}",
-            f"text      {len(split.fitted):,} sentences to fit on; {aside}",
+            f"text      {len(split.fitted):,} sentences to fit on, and {len(split.reference):,} others for random pairs",
             f"evidence  {announced(self.evidence, self.missing, bare)}",
             *self.about_text,
         ]

@@ -178,7 +178,7 @@ def announced(evidence: Sequence[Evidence], missing: str, bare: bool = False) ->
             f"{len(first.judging):,} of {first.asked:,} {first.kind.title} are filled in and decide: all of them "
             f"choose and test, corrected for the number of candidates{beside}"
         )
-    return f"{_counted(first)} decide: one half chooses, the other half tests; a change can be proven{beside}"
+    return f"{_counted(first)} decide: half of them choose the change, half test it, so it can be proven{beside}"
 
 
 def _counted(one: Evidence) -> str:

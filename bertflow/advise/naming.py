@@ -16,10 +16,10 @@ WORDS: Mapping[str, str] = {
     "standardize": "every coordinate gets variance one",
     "abtt": "the directions of largest variance are taken out",
     "whitening": "every direction gets the same variance",
-    "ridge": "weak directions are strengthened, gently",
+    "ridge": "weak directions count a little more",
     "two-band": "every direction gets the same variance, the weakest ones together less",
     "flow": "a trained, invertible map gives an even cloud",
-    CROPS: "queries have a mean of their own",
+    CROPS: "queries are centered separately",
 }
 """Token reduction, row of ``CALIBRATORS``, or crops -> what it does, in plain words."""
 

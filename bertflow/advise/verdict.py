@@ -28,8 +28,8 @@ from bertflow.training.recipe import PURPOSES as PRESET_OF
 
 RESCALE = "rescale the scores"
 MINED_ONLY = (
-    "Mined pairs measure search: does a text find the one beside it? Only labels can tell whether texts of the same "
-    "meaning come closer; what helps search can harm that."
+    "Mined pairs measure search: does a text find its neighbor in the file? Only labels can tell whether texts of the "
+    "same meaning come closer; what helps search can harm similarity."
 )
 PROVEN = "proven on your text"
 LIKELY = "likely, not proven on your text"
@@ -131,7 +131,7 @@ def decide(
         verdict = RESCALE
     read = "near zero, as it should be" if raw.centered else "the size of a cosine says little"
     cosines = (
-        f"Two random texts have a cosine of {raw.median:.2f} (90 % of them {raw.p5:.2f} to {raw.p95:.2f}): {read}."
+        f"Random pairs of texts have a median cosine of {raw.median:.2f} (90 %: {raw.p5:.2f} to {raw.p95:.2f}): {read}."
     )
     judged = ((one, one.chosen if wanted == RAW else wanted) for one in evidence)
     reasons = [f"{cosines} {RESCALED}" if verdict == RESCALE else cosines, *against]

@@ -52,7 +52,7 @@ COMMANDS: Mapping[str, Row] = {
         own=("details",),
     ),
     "fix": Row(
-        "find out why all cosines are high, and write a better encoder",
+        "look at the cosines, and write a better encoder if one is found",
         "fix",
         ("encoder", "text"),
         ("skip_bad", "details"),

@@ -307,7 +307,7 @@ def test_wide_vectors_are_made_narrow_enough_for_an_index():
 def test_what_can_be_said_is_announced():
     evidence = [Evidence(LABELLED["graded"], range(60), range(60)), Evidence(MINED, range(200), range(200))]
     assert announced(evidence, "") == (
-        "120 graded labels decide: one half chooses, the other half tests; a change can be proven; 400 mined pairs are "
+        "120 graded labels decide: half of them choose the change, half test it, so it can be proven; 400 mined pairs are "
         "shown beside"
     )
     assert announced([], "there are no pairs.").startswith("there are no pairs. So nothing can be proven on it")
@@ -344,7 +344,7 @@ def test_the_first_of_equal_candidates_is_chosen():
 def test_the_reasons_give_the_numbers():
     labels, mined = figures(gains=BETTER), figures(MINED, gains=WORSE)
     assert decide(geometry(CONE), [labels, mined]).reasons == (
-        "Two random texts have a cosine of 0.80 (90 % of them 0.70 to 0.90): the size of a cosine says little.",
+        "Random pairs of texts have a median cosine of 0.80 (90 %: 0.70 to 0.90): the size of a cosine says little.",
         "On 1,200 graded labels (not used to fit or choose), agreement with your scores (Spearman x 100) is 43.0 with "
         "whitening, 40.0 raw: better (+3.0, 95 % interval +1.0 to +5.0).",
         "On 1,200 mined pairs (not used to fit or choose), search quality (MRR x 100) is 37.0 with whitening, 40.0 "

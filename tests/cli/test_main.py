@@ -133,7 +133,7 @@ sys.meta_path.insert(0, NoTorch())
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("fix minilm text.txt --seed 1", "bertflow fix minilm text.txt: find out why all cosines are high"),
+        ("fix minilm text.txt --seed 1", "bertflow fix minilm text.txt: look at the cosines"),
         ("search ask faq.index how", "bertflow search ask faq.index how: keep known answers in an index"),
         ("train --output run", "bertflow train: fit a flow"),
         ("demo", "bertflow demo: calibrate a small real BERT"),
