@@ -179,7 +179,7 @@ class Case:
         pooling, split = self.encoder.describe().get("pooling", "as given"), self.split
         return [
             f"encoder   {self.name}, {pooling}, width {self.own.dim}",
-            f"text      {len(split.fitted):,} sentences to fit on, and {len(split.reference):,} others for random pairs",
+            f"text      {len(split.fitted):,} sentences to fit on, and {len(split.reference):,} more for random pairs",
             f"evidence  {announced(self.evidence, self.missing, bare)}",
             *self.about_text,
         ]

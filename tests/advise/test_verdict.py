@@ -307,8 +307,8 @@ def test_wide_vectors_are_made_narrow_enough_for_an_index():
 def test_what_can_be_said_is_announced():
     evidence = [Evidence(LABELLED["graded"], range(60), range(60)), Evidence(MINED, range(200), range(200))]
     assert announced(evidence, "") == (
-        "120 graded labels decide: half of them choose the change, half test it, so it can be proven; 400 mined pairs are "
-        "shown beside"
+        "120 graded labels decide: half of them choose the change, half test it, so it can be proven; 400 mined pairs "
+        "are shown beside"
     )
     assert announced([], "there are no pairs.").startswith("there are no pairs. So nothing can be proven on it")
 
