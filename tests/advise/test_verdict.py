@@ -278,8 +278,7 @@ def test_a_pooling_of_one_token_is_kept_unless_a_purpose_is_named():
         return recipes(purpose, 384, False, **options)[False][0].spelling
 
     assert (first("all", one_token=True), first("search", one_token=True)) == ("ridge(1)", "sif+ridge(16)+crops")
-    found = first("all", n=FEW), first("all", n=FEW - 1)
-    assert found == ("soft-sif+ridge(50)+crops", "faint-sif+ridge(50)+crops")
+    assert (first("all"), first("all", n=FEW - 1)) == ("soft-sif+ridge(50)+crops", "faint-sif+ridge(50)+crops")
 
 
 @pytest.mark.parametrize(
@@ -294,9 +293,8 @@ def test_a_pooling_of_one_token_is_kept_unless_a_purpose_is_named():
     ],
 )
 def test_what_takes_the_place_of_a_vetoed_recipe_divides_by_no_deviation(purpose, one_token, names):
-    found = fallbacks(purpose, one_token)
-    assert [row.spelling for row in found[False]] == names
-    assert [row.spelling for row in found[True]] == (names if purpose != "search" else [])
+    found = {steep: [row.spelling for row in rows] for steep, rows in fallbacks(purpose, one_token).items()}
+    assert found == {False: names, True: names if purpose != "search" else []}
 
 
 def test_wide_vectors_are_made_narrow_enough_for_an_index():
