@@ -18,7 +18,7 @@ model; BERT-base was not run here.
 RULE = """A claim **holds** where the whole 95 % interval of its effect lies beyond the boundary, it **fails**
 where none of it does, and it is **untested** where the interval holds the boundary or the encoder lacks what is wanted.
 A number without an interval is not an estimate from a sample. Intervals cover the choice of pairs, sentences or words,
-not that of the encoder or of a flow's seed. The rule is code (`benchmarks/claims_rules.py`), and no verdict is typed.
+not that of the encoder or of a flow's seed. The rule is code (`claims_rules.py`), as is what measures each effect (`by`).
 
 Scores of layers, poolings, isotropy and likelihood are of the 2,565 pairs of STS-B test and STS16, those of calibrators
 of all seven STS test sets. `claims.json` has the numbers behind each effect, and how many there were.
@@ -41,13 +41,12 @@ def _count(ledger: Mapping[str, Mapping[str, Any]], part: str) -> str:
 
 
 def _table(ledger: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    titles = ["claim", "source", "measured by", "effect", *SUBJECTS.values()]
+    titles = ["claim", "source", "effect", *SUBJECTS.values()]
     lines = [f"| {' | '.join(titles)} |", "|" + " --- |" * len(titles)]
     for name, kept in ledger.items():
         claim = CLAIMS[name]
-        by = claim.by if "`" in claim.by else ", ".join(f"`{one}`" for one in claim.by.split(", "))
         beyond = f"{claim.effect}; {claim.side} {claim.boundary:g}"
-        cells = [claim.says, claim.source, by, beyond, *(_cell(kept["results"][part]) for part in SUBJECTS)]
+        cells = [claim.says, claim.source, beyond, *(_cell(kept["results"][part]) for part in SUBJECTS)]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
