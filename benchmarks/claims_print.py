@@ -1,6 +1,6 @@
 """The ledger as Markdown: a table, then why some claims cannot be tested."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from claims_rules import FAILS, HOLDS, SUBJECTS, UNTESTED, Untested, result_from, spelled
@@ -16,9 +16,9 @@ which are tuned for sentences; MLM4, a small plain BERT (layers 0 to 4; scores: 
 model; BERT-base was not run here.
 """
 RULE = """A claim **holds** where the whole 95 % interval of its effect lies beyond the boundary, it **fails**
-where none of it does, and it is **untested** where the interval holds the boundary or the encoder lacks what is wanted.
+where none of it does, and it is **untested** where the interval holds the boundary, or for a reason below, by number.
 A number without an interval is not an estimate from a sample. Intervals cover the choice of pairs, sentences or words,
-not that of the encoder or of a flow's seed. The rule is code (`claims_rules.py`), as is what measures each effect (`by`).
+not that of the encoder or of a flow's seed. The rule is code (`claims_rules.py`), as is what measures each effect.
 
 Scores of layers, poolings, isotropy and likelihood are of the 2,565 pairs of STS-B test and STS16, those of calibrators
 of all seven STS test sets. `claims.json` has the numbers behind each effect, and how many there were.
@@ -30,7 +30,9 @@ def to_markdown(ledger: Mapping[str, Mapping[str, Any]]) -> str:
     counted = {part: _count(ledger, part) for part in SUBJECTS}
     lines = [HEAD, RULE, f"{len(ledger)} claims:\n"]
     lines += [f"* {SUBJECTS[part]}: {said}" for part, said in counted.items()]
-    lines += ["", *_table(ledger), "", "## What cannot be tested here", "", *_lacking(ledger)]
+    reasons = _lacking(ledger)
+    lines += ["", *_table(ledger, reasons), "", "## What cannot be tested here", ""]
+    lines += [f"{number}. {reason[:1].upper()}{reason[1:]}." for number, reason in enumerate(reasons, 1)]
     lines += ["", *_conditions(ledger)]
     return "\n".join(lines) + "\n"
 
@@ -40,31 +42,28 @@ def _count(ledger: Mapping[str, Mapping[str, Any]], part: str) -> str:
     return ", ".join(f"{verdicts.count(name)} {mark.replace('*', '')}" for name, mark in MARKS.items())
 
 
-def _table(ledger: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def _table(ledger: Mapping[str, Mapping[str, Any]], reasons: Sequence[str]) -> list[str]:
     titles = ["claim", "source", "effect", *SUBJECTS.values()]
     lines = [f"| {' | '.join(titles)} |", "|" + " --- |" * len(titles)]
     for name, kept in ledger.items():
         claim = CLAIMS[name]
         beyond = f"{claim.effect}; {claim.side} {claim.boundary:g}"
-        cells = [claim.says, claim.source, beyond, *(_cell(kept["results"][part]) for part in SUBJECTS)]
+        cells = [claim.says, claim.source, beyond, *(_cell(kept["results"][part], reasons) for part in SUBJECTS)]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
-def _cell(found: Mapping[str, Any]) -> str:
+def _cell(found: Mapping[str, Any], reasons: Sequence[str]) -> str:
     result, mark = result_from(found), MARKS[found["verdict"]]
-    return mark if isinstance(result, Untested) else f"{mark}: {spelled(result)}"
+    return (
+        f"{mark} ({reasons.index(result.reason) + 1})" if isinstance(result, Untested) else f"{mark}: {spelled(result)}"
+    )
 
 
 def _lacking(ledger: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """A line a reason other than an interval that holds the boundary, with the claims that it is true of."""
-    said: dict[str, list[str]] = {}
-    for name, kept in ledger.items():
-        for part, title in SUBJECTS.items():
-            result = result_from(kept["results"][part])
-            if isinstance(result, Untested):
-                said.setdefault(f"{title}: {result.reason}", []).append(f"*{CLAIMS[name].says}*")
-    return [f"* {reason}. {' '.join(claims)}" for reason, claims in said.items()]
+    """The reasons other than an interval that holds the boundary."""
+    results = (result_from(kept["results"][part]) for kept in ledger.values() for part in SUBJECTS)
+    return list(dict.fromkeys(result.reason for result in results if isinstance(result, Untested)))
 
 
 def _conditions(ledger: Mapping[str, Mapping[str, Any]]) -> list[str]:
