@@ -75,7 +75,7 @@ def select_candidates(
     counts = own is not None and own.tokens != "pooler" and not own.counted
     for row in rows:
         shrunk = row.calibrator == "ridge" and isinstance(row.value, float) and row.value >= STRONG
-        directions = 0 if shrunk or row.calibrator is None else row.number or dim
+        directions = 0 if shrunk or row.calibrator in (None, "center") else row.number or dim
         if row.pooling is not None and not counts:
             left_out[row.spelling] = "its pooling needs the tokens"
         elif row.crops and isinstance(source.own, VectorEncoder):

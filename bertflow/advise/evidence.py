@@ -144,17 +144,17 @@ def load_evidence(labels: str | Path | Pairs, seed: int) -> Evidence:
     return Evidence(LABELLED[pairs.kind], pairs.taken(rows[::2]), pairs.taken(rows[1::2]))
 
 
-def docstring_evidence(encoder: SentenceEncoder, text: Sequence[str]) -> Evidence | None:
+def docstring_evidence(encoder: SentenceEncoder, text: Sequence[str] = ()) -> Evidence | None:
     """Pairs of the docstrings that are installed, which stand in where the user's text has none.
 
     Returns:
-        None for an encoder that does not know their words, and for text in another language.
+        None for an encoder that does not know their words, and for text in another language, if there is text.
     """
     if unknown_share(encoder, [__doc__]) > UNKNOWN_WORDS:
         return None
     pairs = docstring_pairs(STAND_IN_FILES).sample(STAND_INS, seed=0)
     counts, words = (Counter(chain.from_iterable(map(_words, lines))) for lines in (pairs.second, text))
-    if sum(words[word] for word, _ in counts.most_common(FREQUENT)) < SAME_LANGUAGE * words.total():
+    if sum(words[word] for word, _ in counts.most_common(FREQUENT)) < SAME_LANGUAGE * words.total():  # 0 without text
         return None
     choosing = np.arange(len(pairs)) % 3 == 0
     return Evidence(STAND_IN, pairs.taken(np.flatnonzero(choosing)), pairs.taken(np.flatnonzero(~choosing)))

@@ -61,8 +61,9 @@ SAFE: Mapping[str, str] = {
 """Candidates of each purpose where something speaks against the likely map, the first that can be: none divides by a
 deviation. On narrow text it cost that purpose at most 2 points (benchmarks/harm.md). For similarity no candidate
 did as well."""
-STEEP_SAFE: Mapping[str, str] = {**SAFE, "search": ""}
-"""Candidates where few directions hold the variance: there centering harmed some searches and gained nothing."""
+SPREAD = ("search",)
+"""Purposes whose safe candidate is for encoders in which many directions hold the variance: on others centering gained
+nothing, and harmed some searches (benchmarks/EXPLORED.md)."""
 COSTS: Mapping[str, str] = {
     "similarity": "up to 12 points of neighbors of one kind (P@10), on one-line summaries",
     "search": "up to 10 points of neighbors of one kind (P@10), on one-line summaries",
@@ -264,10 +265,7 @@ def recipes(purpose: str, dim: int, free: bool, one_token: bool = False, n: int 
     return found
 
 
-def fallbacks(purpose: str, one_token: bool = False) -> dict[bool, list[SystemSpec]]:
-    """What takes the place of a recipe that something speaks against; otherwise as ``recipes``."""
-    free, found = purpose == "search" or not one_token, {True: STEEP_SAFE, False: SAFE}
-    return {
-        steep: [row for row in parse_systems(rows.get(purpose, "")) if free or not row.pooling]
-        for steep, rows in found.items()
-    }
+def fallbacks(purpose: str, one_token: bool = False) -> list[SystemSpec]:
+    """What takes the place of a recipe that something speaks against: the first that can be fitted, in this order."""
+    free = purpose == "search" or not one_token
+    return [row for row in parse_systems(SAFE.get(purpose, "")) if free or not row.pooling]

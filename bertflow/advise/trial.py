@@ -19,7 +19,16 @@ from bertflow.advise.asking import choose_pairs
 from bertflow.advise.case import Case, Request
 from bertflow.advise.evidence import Judgement, docstring_evidence
 from bertflow.advise.keeping import AGAIN, KEEP, Choice, choose
-from bertflow.advise.likely import Geometry, Shape, fallbacks, layers_are_open, plain_pooling, reads_one_token, recipes
+from bertflow.advise.likely import (
+    SPREAD,
+    Geometry,
+    Shape,
+    fallbacks,
+    layers_are_open,
+    plain_pooling,
+    reads_one_token,
+    recipes,
+)
 from bertflow.advise.verdict import Decision, decide, looks_raw
 from bertflow.advise.vetoes import Vetoes
 from bertflow.calibrated import CalibratedEncoder
@@ -42,7 +51,7 @@ class FitPlan:
         not_tried: Spelling of a candidate -> why it is not tried.
         likely: By whether few directions hold the variance, what is used without proof, the first one by default.
         search: The same for search alone, where pairs can say what naming that purpose would gain.
-        safe: The same for what takes the place of either where something speaks against it.
+        safe: What takes the place of either where something speaks against it; empty for nothing.
         usable: Spellings of the candidates that may be advised.
     """
 
@@ -50,7 +59,7 @@ class FitPlan:
     not_tried: Mapping[str, str]
     likely: Mapping[bool, Sequence[str]]
     search: Mapping[bool, Sequence[str]]
-    safe: Mapping[bool, Sequence[str]]
+    safe: str
     usable: AbstractSet[str]
 
     @classmethod
@@ -60,7 +69,7 @@ class FitPlan:
         choose = case.labelled or (case.evidence and request.purpose == "search")
         chosen = request.rows if choose or request.candidates or request.ask else []
         tried, not_tried = trying.select_candidates(chosen, source, dim, n)
-        ladders, searching, spare = dict.fromkeys((True, False), request.rows), {}, {}
+        ladders, searching, spare = dict.fromkeys((True, False), request.rows), {}, []
         if request.candidates is None:
             named = isinstance(request.encoder, str | Path)
             free = named and layers_are_open(source, request.options.get("pooling"))
@@ -69,9 +78,9 @@ class FitPlan:
             searching = recipes("search", dim, free) if request.purpose == "all" and case.evidence else {}
         likely = trying.add_likely(tried, source, dim, n, ladders, request.keeps)
         search = trying.add_likely(tried, source, dim, n, searching, request.keeps)
-        safe = trying.add_likely(tried, source, dim, n, spare, request.keeps)
+        safe = trying.add_likely(tried, source, dim, n, {True: spare}, request.keeps)[True]
         usable = {row.spelling for row in tried if not (request.keeps and row.pooling)}
-        return cls(tried, not_tried, likely, search, safe, usable)
+        return cls(tried, not_tried, likely, search, next(iter(safe), ""), usable)
 
     @property
     def flows(self) -> int:
@@ -133,7 +142,8 @@ class Findings:
         proven = any(one.limited(plan.usable).proves for one in judged[:1])
         doubted = likely and not proven and not shape.bare and request.purpose != "topic"
         stand_in = _ask_docstrings(request, case, {name: systems[name] for name in (RAW, *likely)}) if doubted else None
-        safe = next(iter(plan.safe.get(shape.steep, ())), "") if looks_raw(raw, shape) else ""
+        wanted = plan.safe and looks_raw(raw, shape)
+        safe = plan.safe if wanted and not (request.purpose in SPREAD and _encoder_is_steep(case, shape)) else ""
         against = Vetoes(systems, fitted, case.split.reference, case.queries, safe, seed)
         return cls(raw, shape, cut, encoding, systems, judged, likely, stand_in, against, safe)
 
@@ -141,6 +151,14 @@ class Findings:
         """The verdict, where only some candidates may be advised."""
         how = request.purpose, self.shape, self.likely, self.stand_in, among, self.vetoes, self.safe
         return decide(self.raw, self.judged, case.missing, *how)
+
+
+def _encoder_is_steep(case: Case, shape: Shape) -> bool:
+    """Whether few directions hold the variance, and not of the user's text alone: a narrow text has few in itself."""
+    if shape.bare or not shape.steep:
+        return shape.steep
+    general = docstring_evidence(case.encoder)
+    return general is None or Shape.of(case.source, general.sentences).steep
 
 
 def _ask_docstrings(request: Request, case: Case, systems: Mapping[str, SentenceEncoder]) -> Judgement | None:
