@@ -66,7 +66,7 @@ SPREAD = ("search",)
 nothing, and harmed some searches (benchmarks/EXPLORED.md)."""
 COSTS: Mapping[str, str] = {
     "similarity": "up to 12 points of neighbors of one kind (P@10), on one-line summaries",
-    "search": "up to 10 points of neighbors of one kind (P@10), on one-line summaries",
+    "search": "up to 10 points of neighbors of one kind (P@10), and up to 18 where it takes the place of [CLS]",
 }
 """Cost of the likely map of a purpose for another one, at worst; without a row there is none (benchmarks/harm.md)."""
 ONE_TOKEN = ("cls", "pooler", "last-token", *TEMPLATED)
