@@ -95,7 +95,7 @@ def announced(words: Sequence[str]) -> str:
     import textwrap
 
     named = takewhile(lambda word: not word.startswith("-"), words)
-    line = textwrap.shorten(redacted(shlex.join(named)), 80, placeholder=" ...")
+    line = textwrap.shorten(redacted(shlex.join(named)), 48, placeholder=" ...")
     does = "show all options with their values" if "--print_config" in words else COMMANDS[words[0]].does
     return _printable(f"bertflow {line}: {does}")
 
