@@ -136,6 +136,7 @@ def decide(
     judged = ((one, one.chosen if wanted == RAW else wanted) for one in evidence)
     reasons = [f"{cosines} {RESCALED}" if verdict == RESCALE else cosines, *against]
     if system == safe != wanted:
+        reasons += (one.said_of(system) for one in evidence)
         reasons.append(INSTEAD.format(system, "any use" if purpose == "all" else purpose))
     reasons += (one.said_of(name) for one, name in judged if name or not one.evidence.mined)
     if not evidence:

@@ -378,6 +378,8 @@ def test_what_divides_by_nothing_takes_the_place_of_what_is_vetoed():
     def decided(vetoes, safe="whitening(8)", evidence=()):
         given = geometry(CONE), evidence, "", "search", RAW_SHAPE, ("whitening",)
         decision = decide(*given, vetoes=vetoes, safe=safe)
+        written = [reason for reason in decision.reasons if f"with {decision.system}," in reason]
+        assert len(written) == len(evidence) * (decision.system != "raw")  # what pairs say of what is written
         return decision.system, decision.standing, decision.beside
 
     narrow = {"whitening": ("The text is narrow.",)}
