@@ -26,7 +26,7 @@ def to_markdown(cells: Sequence[Cell], uses: Mapping[str, Sequence[str]], bar: f
         worth: Gain from which a cell is worth having.
     """
     lines, halves = [], list(dict.fromkeys(cell["half"] for cell in cells))
-    for half in dict.fromkeys((halves[0], halves[-1])):
+    for half in dict.fromkeys(halves[:1] + halves[-1:]):
         some = [cell for cell in cells if cell["half"] == half]
         methods = list(dict.fromkeys(name for cell in some for name in cell["scores"] if name != "raw"))
         held = {

@@ -240,10 +240,10 @@ def _shuffled(texts: Iterable[str], rng: random.Random) -> tuple[str, ...]:
 
 def commands(half: str, seed: int) -> Fields | None:
     """One-line summaries of the manual pages of commands; kinds are the packages that they belong to."""
-    if half == FINAL or shutil.which("whatis") is None:
-        return None
     if half == CLOSING:
         return _of_kinds(harm_closing.options(), half, random.Random(f"commands/{half}/{seed}"))
+    if half == FINAL or shutil.which("whatis") is None:
+        return None
     sections = "23457" if half == CONFIRMING else "18"
     package_of = _pages(sections)
     answer = subprocess.run(["whatis", "-l", "-w", "*"], capture_output=True, check=False).stdout.decode(

@@ -47,12 +47,12 @@ STEEP_TOKENS = {**TOKENS, "similarity": "sif"}
 MAPS: Mapping[str, str] = {"search": "ridge(16)", "topic": "ridge(50)", "all": "ridge(50)"}
 """Map of each purpose where many directions hold the variance, for which few sentences are enough; for similarity it is
 that of the preset without its flow. On broad text ridge(1) harmed 2 of 54 searches, ridge(16) none and gained as much;
-ridge(50) hardly ever cost neighbors of one kind (benchmarks/harm.md)."""
+ridge(50) hardly ever cost neighbors of one kind (benchmarks/EXPLORED.md)."""
 STEEP_MAPS: Mapping[str, str] = {"search": "ridge(4)", "topic": "ridge(4)"}
 """Map of each purpose where few directions hold the variance; without a row "ridge(1)", whitening that shrinks."""
 CROPPED = ("search", "all")
 """Purposes in which queries are moved by the gap between crops and documents, where many directions hold the variance;
-where few do, it gained nothing (benchmarks/harm.md)."""
+where few do, it gained nothing (benchmarks/EXPLORED.md)."""
 SAFE: Mapping[str, str] = {
     "search": "sif+center+crops",
     "topic": "soft-sif+abtt(1),abtt(1)",

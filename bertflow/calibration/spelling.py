@@ -8,7 +8,7 @@
     sif   mean(0)                                                   a pooling instead of the encoder's
     static   static-sif                                             a transformer's word embeddings, averaged
     sif+whitening(64)   mean(0)+abtt                                a pooling, then a calibrator
-    ridge(1)+crops   sif+ridge(1)+crops                             queries are moved by the mean of crops
+    ridge(1)+crops   sif+ridge(1)+crops                             queries are moved, as crops of the text tell
 
 ``sif`` or ``soft-sif`` alone reads the layers that the encoder's own pooling reads. The calibrator of a system is
 fitted on sentences, or, where the moments of a calibrator are at hand, refitted from them: exactly, without the text.
