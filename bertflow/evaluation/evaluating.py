@@ -265,14 +265,15 @@ def evaluate_models(
     text, several = _text(fit_on, [*sets, *others]), None
     if refit:
         opened, several, text = refit(opened, named, text, progress)
-    systems = build_systems(opened, baselines, text, progress, refits=fit_on is None)
+    systems = build_systems(opened, baselines, text, progress, refits=fit_on is None, names=[name for name, _ in split])
     scorers = {name: one for study in added for name, one in study.scorers(systems, sets, progress).items()}
     report = score_sets(systems, [*sets, *others], **scoring, scorers=scorers, seeds=several)
     report = replace(report, aggregation=aggregation)
     report = several.add_to(report) if several else report
     for study in added:
         report = study.add_to(report, systems, progress)
-    required = {one.name for one in opened if one.calibrator} or {name for name in systems if name.startswith(RAW)}
+    required = {one.name for one in opened if one.calibrator}
+    required = required or {name for name in systems if name in labels or name.startswith(RAW)}
     return replace(report, below=shortfalls(report, thresholds, sorted(required)))
 
 

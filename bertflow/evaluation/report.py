@@ -120,7 +120,11 @@ class Report(ScoreTable, AbstractResult):
         yield from (section.table for section in self.beside)
         yield from map(Strong, self.summary())
         used = self._used
-        yield f"{self._scale(used)}; {_seen(used)}. How each number was made: --details, or --output DIR."
+        poolings = [*dict.fromkeys(row.description["pooling"] for row in used if "pooling" in row.description)]
+        if poolings[1:]:
+            yield f"Poolings differ ({', '.join(poolings)}), so a difference may not come from the map alone."
+        same = f"pooling {poolings[0]}; " if len(poolings) == 1 else ""
+        yield f"{self._scale(used)}; {same}{_seen(used)}. How each number was made: --details, or --output DIR."
         yield from self.sections
 
     def as_dict(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ each sentence goes through the transformer once for all of them. What was embedd
 sentences, not a corpus.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +156,7 @@ def build_systems(
     text: list[str] | None,
     progress: bool | None = None,
     refits: bool | None = None,
+    names: Collection[str] = (),
 ) -> dict[str, SentenceEncoder]:
     """The systems to score, by the names they have in tables: of each encoder the baselines first.
 
@@ -166,6 +167,7 @@ def build_systems(
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
         refits: Whether each text that a calibrator in ``opened`` was fitted on has baselines of its own, refitted from
             its moments where they are enough (default: without text).
+        names: Names that the user chose. A raw encoder that has one is called so, unless "raw" is a baseline.
 
     Raises:
         UsageError: If there is nothing to fit a baseline on, two systems have one name, or there is no transformer
@@ -190,6 +192,8 @@ def build_systems(
         by_name = sorted(((one.name, one.calibrator) for one in calibrated), key=lambda one: one[0], reverse=True)
         fits = {FittedText.of(one): (name, one) for name, one in by_name if one} if refits or text is None else {}
         of = f" of {first.name}" if several else ""
+        pooled = f" ({first.own_pooling})" if several and first.own_pooling else ""
+        own_names = [one.name for one in group if not one.calibrator and one.name in names and raw not in baselines]
         wanted = dict.fromkeys(([raw] if len(calibrated) < len(group) else []) + list(baselines))
         own = _pooled(first, raw, text)
         # Word vectors are static already. All poolings are opened before the first one embeds.
@@ -198,7 +202,8 @@ def build_systems(
             if text is None:
                 require_fitted_on(spec, bool(fits))
             if spec.calibrator is None:
-                add(spec.spelling + of, encoder)
+                for name in (own_names or [RAW + of + pooled]) if spec == raw else [spec.spelling + of]:
+                    add(name, encoder)
             elif text is None or (fits and spec.refittable):
                 for name, calibrator in fits.values():
                     label = f"{spec.spelling} of {name}" if several or len(fits) > 1 else spec.spelling

@@ -75,6 +75,15 @@ def test_results_are_written_and_equal_byte_for_byte(evaluate, fitted, tmp_path)
     assert json.loads((tmp_path / "one" / "run.json").read_text())["arguments"][0] == str(fitted)
 
 
+def test_a_named_encoder_has_its_name_and_another_pooling_is_said(evaluate, tiny_bert, fitted):
+    code, out, err = evaluate(f"base={tiny_bert}", "--tasks", "news", "--fail_below", "news=100")
+    assert (code, "; pooling mean; " in out) == (4, True)
+    assert err.startswith("error: base scores ")
+    _, out, _ = evaluate(f"base={tiny_bert}", fitted, "--tasks", "news")
+    assert [line.split()[0] for line in out.splitlines()[3:5]] == ["base", "mine"]
+    assert "Poolings differ (mean, mean(1,2)), so a difference may not come from the map alone." in out
+
+
 @pytest.mark.parametrize(("limit", "code"), [("-100", 0), ("100", 4)])
 def test_a_missed_threshold_is_exit_code_4(evaluate, fitted, limit, code):
     found, _, err = evaluate(fitted, "--tasks", "news", "--compare", "raw", "--fail_below", f"news={limit}")
@@ -142,7 +151,7 @@ def test_folders_of_one_name_are_told_apart_by_their_paths(evaluate, namesakes, 
     code, out, _ = evaluate(*namesakes, tiny_bert, "--tasks", "news", "--details", "--output", tmp_path / "out")
     assert code == 0
     found = re.findall("^raw of (.*): encoder", out, re.MULTILINE)
-    assert found == ["a/encoder", "b/encoder", "tiny-bert"]
+    assert found == ["a/encoder (mean)", "b/encoder (mean)", "tiny-bert (mean)"]
 
 
 def test_a_system_has_the_name_that_is_given(evaluate, fitted, namesakes, tmp_path, monkeypatch):
@@ -151,5 +160,5 @@ def test_a_system_has_the_name_that_is_given(evaluate, fitted, namesakes, tmp_pa
     options = ("--tasks", "news", "--resamples", 0, "--details", "--output", tmp_path / "out")
     code, out, _ = evaluate(f"short={namesakes[0]}", namesakes[1], f"best={fitted}", "lr=0.1", *options)
     assert code == 0
-    assert re.findall("^(.*): encoder", out, re.MULTILINE) == ["raw of short", "raw of encoder", "best", "lr=0.1"]
+    assert re.findall("^(.*): encoder", out, re.MULTILINE) == ["short", "raw of encoder (mean)", "best", "lr=0.1"]
     assert out.splitlines()[-1] == f"next: bertflow inspect {namesakes[0]}"

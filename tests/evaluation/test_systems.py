@@ -128,7 +128,7 @@ def test_token_counts_that_an_encoder_brings_are_kept(tiny_bert):
 def test_systems_of_several_encoders_say_whose_they_are(tiny_bert, calibrated):
     other = open_system(str(tiny_bert), device="cpu", pooling="cls")
     systems = built([other, open_system(str(calibrated[1]), device="cpu")], "center", SENTENCES)
-    assert list(systems) == ["raw of tiny-bert", "center of tiny-bert", "center of mine", "mine"]
+    assert list(systems) == ["raw of tiny-bert (cls)", "center of tiny-bert", "center of mine", "mine"]
 
 
 def test_an_encoder_and_what_was_fitted_on_it_share_their_baselines(tiny_bert, calibrated):

@@ -49,7 +49,7 @@ def test_static_averages_the_word_embeddings_of_the_transformer(tiny_bert, spell
 
 def test_word_vectors_have_no_static_row_beside_a_transformer(tiny_bert, vectors):
     systems = built([open_system(str(tiny_bert), device="cpu"), open_system(str(vectors))], "static")
-    assert list(systems) == ["raw of tiny-bert", "static of tiny-bert", "raw of glove.txt"]
+    assert list(systems) == ["raw of tiny-bert (mean)", "static of tiny-bert", "raw of glove.txt (mean)"]
 
 
 @pytest.mark.parametrize(
