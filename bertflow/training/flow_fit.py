@@ -176,7 +176,10 @@ class FlowFit:
         with torch.no_grad():
             z = flow.latent(train if held_out is None else held_out)[0].numpy()
         if self.finished and chosen.name == "start":
-            logger.warning("No step of the flow had fewer held-out bits than its start, so the start is kept.")
+            logger.warning(
+                "No step of the flow had fewer held-out bits than its start, so the start is kept. Give more text, or "
+                "take a closed form: `bertflow fix` finds one for text, `bertflow fit` fits one to vectors."
+            )
         record = FitRecord(
             preset=self.recipe.preset,
             seed=self.seed,
