@@ -34,6 +34,13 @@ PREVIEW = 10
 """Pairs that are shown; a file gets all of them."""
 MOST = 0.5
 """Share of the labelled pairs that do not match from which a threshold that they pass is useless for such pairs."""
+KINDS = (
+    "The threshold holds for pairs of the kind of text that it was made of. For pairs of two kinds, such as names and "
+    "descriptions, make it of both: --fit_on DESCRIPTIONS --queries NAMES."
+)
+"""Line below pairs none of which passes."""
+UNCOUNTED = " Of the {:,} given, those that the encoder was fitted on do not count, nor more than --max_sentences."
+"""Reason that sentences are too few."""
 Row = tuple[str | float, ...]
 
 
@@ -104,6 +111,8 @@ class ScoredPairs(AbstractResult):
             shown = f" The table shows the first {PREVIEW}." if len(self.pairs) > PREVIEW else ""
             rest = " --output FILE gets all." if shown and not self.output else ""
             yield f"{sum(self.matches):,} of {len(self.pairs):,} pairs match.{shown}{rest}"
+            if self.scores and not (self.scores.queries_ or any(self.matches)):
+                yield KINDS
         if self.outside and self.outside.clear:
             yield str(self.outside)
         yield from self._by_labels()
@@ -173,12 +182,12 @@ def score_pairs(
     asked, (text, name), (strange, _) = _pairs(pairs, columns), _sentences(fit_on, "The text"), _sentences(domain, "")
     wondered, of_queries = _sentences(queries, "The queries")
     if text is not None:
-        seen = encoder.fitted_hashes()
+        seen, given = encoder.fitted_hashes(), len(text)
         text = unseen_sample(text, seen, max_sentences, seed, name)
         wondered = wondered and unseen_sample(wondered, seen, max_sentences, seed, of_queries)
     found, check, system = ScoredPairs(), None, remembering(encoder)
     if text is not None:
-        check = _domain_of(system.raw, text, density, strange is not None, bool(save))
+        check = _domain_of(system.raw, text, given, density, strange is not None, bool(save))
     elif home and (asked is not None or strange is not None):
         check = DomainCheck.find(home, encoder.raw)
     if asked is not None or save:
@@ -215,16 +224,17 @@ def _sentences(given: str | Path | Sequence[str] | None, otherwise: str) -> tupl
 
 
 def _domain_of(
-    raw: SentenceEncoder, text: list[str], density: str | None, needed: bool, saved: bool
+    raw: SentenceEncoder, text: list[str], given: int, density: str | None, needed: bool, saved: bool
 ) -> DomainCheck | None:
     """What ordinary text is; where that is not ``needed``, but ``saved``, too little text is said."""
     try:
         return DomainCheck.of_text(raw, text, density or "gaussian")
     except DataError as error:
+        said = f"{error}{UNCOUNTED.format(given)}" if given > len(text) else str(error)
         if needed:
-            raise
+            raise DataError(said) from None
         if saved:
-            logger.warning("No domain check is saved: %s", error)
+            logger.warning("No domain check is saved: %s", said)
         return None
 
 

@@ -202,12 +202,13 @@ def test_what_is_saved_can_tell_drift_without_the_text(saved, files, capsys):
 
 
 def test_too_little_text_saves_no_domain_check_and_says_so(tiny_bert, files, tmp_path, caplog):
-    (tmp_path / "few.txt").write_text("\n".join(sentences(60, 0)))
+    (tmp_path / "few.txt").write_text("\n".join(sentences(100, 0)))
     argv = [str(tiny_bert), "--fit_on", str(tmp_path / "few.txt"), "--save", str(tmp_path / "out"), "--device", "cpu"]
-    assert main(["score", *argv, "--false_match_rate", "0.1"]) == 0
+    assert main(["score", *argv, "--false_match_rate", "0.1", "--max_sentences", "60"]) == 0
     assert (tmp_path / "out" / "scores.json").exists()
     assert not (tmp_path / "out" / "domain").exists()
     assert "No domain check is saved: A density of 16 dimensions needs at least 64 sentences" in caplog.text
+    assert "got 60. Give more text with --fit_on. Of the 100 given, those that the encoder was" in caplog.text
 
 
 def test_text_that_the_calibrator_was_fitted_on_is_refused(files, tmp_path, capsys):
