@@ -170,7 +170,11 @@ class Advice(AbstractResult):
         if self.asked is not None:
             yield f"asked     {self.folder / ASKED}: fill in the score of {len(self.asked)} pairs, then --labels FILE"
         if self.standing == LIKELY or self.beside:
-            yield f"prove     --labels FILE with {FEWEST_LABELS} pairs or more; --ask 100 writes such a table"
+            more = f"{FEWEST_LABELS} pairs or more; --ask 100 writes such a table"
+            for one in (one.evidence for one in self.evidence[:1] if not one.evidence.mined):
+                n = sum(map(len, (one.judging, one.choosing)[: 1 if one.asked else 2]))
+                more = f"more pairs: the {n:,} that you gave are too few to tell"
+            yield f"prove     --labels FILE with {more}"
         yield f"details   {self.folder / 'fix.md'}, or --details"
 
     def parts(self) -> Iterator[Table | Section | str]:

@@ -1,6 +1,7 @@
 """``bertflow.fix`` and ``bertflow fix``: encoders or vectors and text in, advice out."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -124,6 +125,8 @@ def test_for_search_mined_pairs_decide_before_graded_labels(encoder, tmp_path):
     assert [one.evidence.kind.title for one in advice.evidence] == ["mined pairs", "graded labels"]
     assert advice.verdict == "whiten"
     assert not any("Mined pairs measure search" in reason for reason in advice.reasons)
+    undecided = replace(advice, evidence=advice.evidence[1:], standing=LIKELY, folder=tmp_path)
+    assert "prove     --labels FILE with more pairs: the 150 that you gave are too few to tell" in [*undecided.answer()]
 
 
 def test_an_encoder_without_tokens_is_judged_with_its_own_pooling(tiny_bert, tmp_path):
