@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -40,6 +41,9 @@ from bertflow.scoring.domain import DomainCheck
 from bertflow.training import Purpose
 
 SPANS_FEWER = "the sentences span fewer directions"
+FEW_DIRECTIONS = (
+    "Few directions of the encoder hold the variance, of other text as well: centering gains nothing there."
+)
 
 
 @dataclass(frozen=True)
@@ -142,9 +146,9 @@ class Findings:
         proven = any(one.limited(plan.usable).proves for one in judged[:1])
         doubted = likely and not proven and not shape.bare and request.purpose != "topic"
         stand_in = _ask_docstrings(request, case, {name: systems[name] for name in (RAW, *likely)}) if doubted else None
-        wanted = plan.safe and looks_raw(raw, shape)
-        safe = plan.safe if wanted and not (request.purpose in SPREAD and _encoder_is_steep(case, shape)) else ""
-        against = Vetoes(systems, fitted, case.split.reference, case.queries, safe, seed)
+        safe = plan.safe if looks_raw(raw, shape) else ""
+        spread = partial(_against_safe, request.purpose, case, shape)
+        against = Vetoes(systems, fitted, case.split.reference, case.queries, safe, spread, seed)
         return cls(raw, shape, cut, encoding, systems, judged, likely, stand_in, against, safe)
 
     def decide(self, request: Request, case: Case, among: AbstractSet[str]) -> Decision:
@@ -153,12 +157,13 @@ class Findings:
         return decide(self.raw, self.judged, case.missing, *how)
 
 
-def _encoder_is_steep(case: Case, shape: Shape) -> bool:
+def _against_safe(purpose: str, case: Case, shape: Shape) -> tuple[str, ...]:
     """Whether few directions hold the variance, and not of the user's text alone: a narrow text has few in itself."""
-    if shape.bare or not shape.steep:
-        return shape.steep
-    general = docstring_evidence(case.encoder)
-    return general is None or Shape.of(case.source, general.sentences).steep
+    if purpose not in SPREAD or not shape.steep:
+        return ()
+    general = None if shape.bare else docstring_evidence(case.encoder)
+    steep = general is None or Shape.of(case.source, general.sentences).steep
+    return (FEW_DIRECTIONS,) if steep else ()
 
 
 def _ask_docstrings(request: Request, case: Case, systems: Mapping[str, SentenceEncoder]) -> Judgement | None:

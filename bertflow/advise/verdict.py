@@ -8,8 +8,8 @@
     no proof      a recipe for raw encoders, where the geometry is theirs and no pairs speak against it; it is likely
     a veto        without labels, either stands beside the encoder and not in its place where something speaks against
                   it: a narrow text, queries of another kind, other neighbors. Labels are the use itself: no veto. In
-                  its place is what divides by no deviation, where the purpose has such a thing, or else the
-                  encoder as it is
+                  its place is what divides by no deviation, where the purpose has such a thing and no pairs of the
+                  text find it worse, if only by chance; or else the encoder as it is
     no change     rescale the scores where random pairs have a cosine above ``CENTERED``, else leave it; without pairs,
                   you need labels
 
@@ -55,6 +55,7 @@ INSTEAD = (
     "So {} takes its place, which divides by no deviation of the text: on narrow text it cost {} at most 2 points "
     "(benchmarks/harm.md)."
 )
+LOWERED = "So the encoder stays as it is."
 COST = "What that may cost other uses: {} (benchmarks/harm.md)."
 RESCALED = "The percentiles in scores.json correct that, and change no ranking."
 
@@ -116,6 +117,9 @@ def decide(
         stand_in, safe = stand_in.limited(among) if stand_in and likely else None, safe if safe in among else ""
     if purpose != "search":  # which mined pairs measure: for other uses they judge what is likely, and choose nothing
         evidence = [one.limited(likely) if one.evidence.mined else one for one in evidence]
+    measuring = [one for one in evidence if purpose in ("search", "all") or not one.evidence.mined] if safe else []
+    lowered = [f"{one.said_of(safe)} {LOWERED}" for one in measuring if one.lead(safe).difference < 0]
+    safe = "" if lowered else safe
     wanted, standing = _wanted(raw, evidence, purpose, shape, likely, stand_in, safe)
     labelled = standing == PROVEN and not evidence[0].evidence.mined
     against = () if labelled or wanted == RAW else tuple(vetoes.get(wanted, ()))
@@ -135,6 +139,7 @@ def decide(
     )
     judged = ((one, one.chosen if wanted == RAW else wanted) for one in evidence)
     reasons = [f"{cosines} {RESCALED}" if verdict == RESCALE else cosines, *against]
+    reasons += lowered if system == RAW else ()
     if system == safe != wanted:
         reasons += (one.said_of(system) for one in evidence)
         reasons.append(INSTEAD.format(system, "any use" if purpose == "all" else purpose))
@@ -157,7 +162,8 @@ def decide(
     if standing == PROVEN and evidence[0].evidence.mined and purpose != "search":
         reasons.append(MINED_ONLY)
     used = standing if system != RAW else ""
-    return Decision(verdict, system, used, tuple(reasons), gain if used else None, wanted if against else "")
+    beside = wanted if against and wanted != safe else ""
+    return Decision(verdict, system, used, tuple(reasons), gain if used else None, beside)
 
 
 def _wanted(
@@ -176,7 +182,7 @@ def _wanted(
     recipe = stand_in.chosen if stand_in else next(iter(likely), None)
     if recipe and untuned and not any(one.refuses(recipe) for one in (first, stand_in) if one):
         return recipe, LIKELY
-    return (safe, LIKELY) if safe and not (first and first.refuses(safe)) else (RAW, "")
+    return (safe, LIKELY) if safe else (RAW, "")
 
 
 def _without_flow(system: str, purpose: str, shape: Shape) -> str:

@@ -9,7 +9,7 @@ import torch
 
 from bertflow.advise.evidence import LABELLED, MINED, STAND_IN, Evidence, Judgement, announced
 from bertflow.advise.likely import CENTERED, FEW, PURPOSES, WIDEST, Geometry, Shape, fallbacks, linear_form, recipes
-from bertflow.advise.verdict import LIKELY, MINED_ONLY, PROOF, PROVEN, RESCALE, RESCALED, UNKNOWN, decide
+from bertflow.advise.verdict import LIKELY, LOWERED, MINED_ONLY, PROOF, PROVEN, RESCALE, RESCALED, UNKNOWN, decide
 from bertflow.affine import whitening_map
 from bertflow.calibration.spelling import parse_calibrator
 from bertflow.evaluation.significance import Difference
@@ -76,7 +76,7 @@ def figures(kind=LABELLED["graded"], choosing=(0.5, 0.4, 0.3, 0.2), lead=NOISE, 
 
 
 CONE, CENTERED_CLOUD, BORDER = 0.8, 0.05, CENTERED
-BETTER, WORSE = (0.01, 0.05), (-0.05, -0.01)
+BETTER, WORSE, PERHAPS_WORSE = (0.01, 0.05), (-0.05, -0.01), (-0.05, 0.01)
 ROWS = {
     "a cone, and no pairs": (CONE, [], "rescale the scores", "raw"),
     "near zero, and no pairs": (CENTERED_CLOUD, [], "you need labels", "raw"),
@@ -389,5 +389,24 @@ def test_what_divides_by_nothing_takes_the_place_of_what_is_vetoed():
     assert decided({**narrow, "whitening(8)": ("Other neighbors.",)}) == ("raw", "", "whitening")
     worse = [figures(MINED, gains={"whitening": WORSE, "whitening(8)": NOISE})]
     assert decided({}, evidence=worse) == ("whitening(8)", LIKELY, "")
-    worse = [figures(MINED, gains={"whitening": WORSE, "whitening(8)": WORSE})]
+    worse = [figures(MINED, gains={"whitening": WORSE, "whitening(8)": PERHAPS_WORSE})]
     assert decided({}, evidence=worse) == ("raw", "", "")
+    assert decided({"whitening(8)": ("The encoder is of another kind.",)}, evidence=()) == ("whitening", LIKELY, "")
+
+
+@pytest.mark.parametrize(
+    ("purpose", "kind", "system"),
+    [
+        ("search", MINED, "raw"),
+        ("all", MINED, "raw"),
+        ("topic", MINED, "whitening(8)"),  # mined pairs measure search
+        ("topic", LABELLED["graded"], "raw"),
+    ],
+)
+def test_pairs_that_measure_the_purpose_keep_a_safe_candidate_from_the_encoder(purpose, kind, system):
+    found = [figures(kind, gains=PERHAPS_WORSE)]
+    narrow = {"whitening": ("The text is narrow.",)}
+    given = geometry(CONE), found, "", purpose, RAW_SHAPE, ("whitening",)
+    decision = decide(*given, vetoes=narrow, safe="whitening(8)")
+    assert decision.system == system
+    assert any(LOWERED in reason for reason in decision.reasons) == (system == "raw")
