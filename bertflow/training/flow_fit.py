@@ -176,10 +176,7 @@ class FlowFit:
         with torch.no_grad():
             z = flow.latent(train if held_out is None else held_out)[0].numpy()
         if self.finished and chosen.name == "start":
-            logger.warning(
-                "No step of the flow had fewer held-out bits than its start, so the start is kept. Give more text, or "
-                "take a closed form: `bertflow fix` finds one for text, `bertflow fit` fits one to vectors."
-            )
+            logger.warning("No step beats the start, which is kept. Give more text, or take a closed form: `bertflow fix`.")
         record = FitRecord(
             preset=self.recipe.preset,
             seed=self.seed,
