@@ -34,7 +34,7 @@ PREVIEW = 10
 """Pairs that are shown; a file gets all of them."""
 MOST = 0.5
 """Share of the labelled pairs that do not match from which a threshold that they pass is useless for such pairs."""
-KINDS = "The threshold is for pairs of one kind of text. For names and their texts, give --fit_on TEXTS --queries NAMES."
+KINDS = "The threshold is for pairs of one kind of text. For names and their texts: --fit_on TEXTS --queries NAMES."
 """Line below pairs none of which passes."""
 UNCOUNTED = " Of the {:,} given, those that the encoder was fitted on do not count, nor more than --max_sentences."
 """Reason that sentences are too few."""
