@@ -271,6 +271,7 @@ class AnswerIndex(AbstractIndex):
             self._storage.set_facts({})
 
     def _recalibrate(self, own: Mapping[str, bytes] | None = None) -> None:
+        held, given = self.identity, self.encoder.identity
         with working("calibrating the index"), self._storage.transaction():
             self._storage.keep(CALIBRATOR, own or {})
             for part in self._storage.parts():
@@ -278,7 +279,9 @@ class AnswerIndex(AbstractIndex):
                 asked = self._storage.asked(part)
                 z = calibrate_by_role(self.encoder, x, asked) if self.encoder.calibrator else [None] * len(part)
                 self._storage.recalibrate(part, z)
-            self._storage.set_facts({**self.encoder.identity.as_dict(), "dim": self.encoder.dim})
+            self._storage.set_facts({**given.as_dict(), "dim": self.encoder.dim})
+        if held.digest not in ("", given.digest):
+            logger.info("%s: calibrator %s takes the place of %s.", self.path, given.spelled(), held.spelled())
 
 
 def require_new_index(path: str | Path) -> Path:

@@ -162,18 +162,19 @@ def recalibrate(index: str | Path, model: str | Path | None, calibrate: str | No
     """Send the raw embeddings through the calibrator of a model, or through one that is fitted to them."""
     require_file(index, "recalibrate")
     require_place(index)
-    if model is None:
-        assert calibrate is not None, "one of both is given"
+    if calibrate:
         parse_own(calibrate)
-        with opener(index, {"device": device})() as opened:
+    held = IndexInfo.of(Path(index)).source
+    source = held if model is None else _source(model)
+    same = source.get("model") == held.get("model")  # another model is opened as it is
+    encoder = load(**{**(source_of(index, {}) if same else source), "device": device})
+    with AnswerIndex.open(index, encoder, recalibrate=model is not None) as opened:
+        if calibrate:
             opened.fit(calibrate)
-            return IndexInfo.of(opened.path)
-    with closing(Storage(Path(index))) as storage:
-        held = storage.facts()["source"]
-    options = {} if (Path(model) / "calibrator").is_dir() else {key: held[key] for key in held if key != "model"}
-    source = _source(model, **options)
-    with AnswerIndex.open(index, load(**{**source, "device": device}), recalibrate=True) as opened:
-        opened.remember(source)
+            if encoder.calibrator:  # it is fitted for the raw one
+                opened.remember(_source(**(encoder.raw.recipe or {})))
+        elif not same:
+            opened.remember(source)
         return IndexInfo.of(opened.path)
 
 

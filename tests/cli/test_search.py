@@ -99,6 +99,32 @@ def test_a_recalibrated_index_remembers_its_new_encoder(folder, capsys):
     assert held["source"] == {"model": str(folder / "whitened")}
 
 
+def test_another_folder_is_opened_as_it_is_and_what_it_replaces_is_said(folder, capsys, tiny_bert):
+    told(capsys, "build", "own.index", "--answers", "answers.jsonl", "--model", str(tiny_bert), "--pooling", "mean(2)")
+    kept = TransformerEncoder(tiny_bert, "mean(2)", device="cpu")
+    kept.save("kept")
+    CalibratedEncoder.fit(kept, Whitening(n_components=2), SENTENCES).save("two")
+    TransformerEncoder(tiny_bert, "cls", device="cpu").save("cls")
+    before = told(capsys, "ask", "own.index", "the dog")
+    for other in ("cls", "whitened"):
+        err = refused(capsys, 3, "recalibrate", "own.index", "--model", other)
+        assert "own.index holds embeddings by" in err
+        assert "or build it again" in err
+    for given, new, old in [
+        (("--model", str(tiny_bert)), "", ""),
+        (("--calibrate", "center"), "Center()", ""),
+        (("--model", str(tiny_bert)), "none", "Center()"),
+        (("--model", "two"), "Whitening(n_components=2)", ""),
+        (("--calibrate", "abtt(1)"), "AllButTheTop(k=1)", "Whitening(n_components=2)"),
+        (("--model", "kept"), "none", "AllButTheTop(k=1)"),
+    ]:
+        assert main(["search", "recalibrate", "own.index", *given]) == 0
+        out, err = capsys.readouterr()
+        assert (f"own.index: calibrator {new}" in err and f" takes the place of {old}" in err) == bool(old)
+        assert ("as the encoder makes them" in out) == (new in ("", "none"))
+        assert (told(capsys, "ask", "own.index", "the dog") == before) == (new in ("", "none"))
+
+
 def test_evaluate_scores_raw_against_calibrated(folder, capsys):
     told(capsys, "recalibrate", "faq.index", "--model", "whitened")
     scores = json.loads(told(capsys, "evaluate", "faq.index", "--labels", "labels.tsv", "-k", "2", "--json"))
