@@ -42,6 +42,8 @@ READ = 8192
 BEST = 5
 """Rows among which a question that is in the collection itself is looked for."""
 RANDOM_PAIRS = "random_pairs.safetensors"
+NAMED = "--text, in adapt --columns"
+"""Options that name the column of the text."""
 
 
 class CollectionIndex(AbstractIndex):
@@ -162,7 +164,7 @@ class CollectionIndex(AbstractIndex):
 
     def phrases(self, raw: bool = False) -> Scan | None:
         """All rows, to score the ranking; ``raw`` for those without the calibrator, None where they are not known."""
-        if not raw or self.encoder.calibrator is None:
+        if not (raw and self.identity.digest):
             return self._scan
         source = self.origin.source and open_collection(self.origin.source)
         if source and source.exists() and source.facts.calibrator is None:  # else it was switched to calibrated rows
@@ -178,8 +180,7 @@ class CollectionIndex(AbstractIndex):
         """
         if self.text is None:
             raise DataError(f"{self.path} has no column of text. Give its text as a file.")
-        parts = self.collection.parts(READ)
-        return [str(row.get(self.text) or "") for part in parts for row in self.collection.read(part).payload]
+        return [text for part in self.collection.parts(READ) for text in self._texts(self.collection.read(part).ids)]
 
     def _texts(self, ids: Sequence[Id]) -> list[str]:
         if self.text is None:
@@ -220,7 +221,7 @@ class CollectionIndex(AbstractIndex):
         spelled = {column.casefold(): column for column in reversed(texts)}
         named = [spelled[name] for (name,) in COLUMNS["passages"] if name in spelled]
         if not named and len(texts) > 1:
-            raise UsageError(f"{self.path} has several columns of text: {', '.join(texts)}. Name one with --text.")
+            raise UsageError(f"{self.path} has several columns of text: {', '.join(texts)}. Name one with {NAMED}.")
         return next(iter(named or texts), None)
 
     def _compare_texts(self, recorded: bool) -> None:
@@ -238,6 +239,6 @@ class CollectionIndex(AbstractIndex):
             f"{len(ids)} rows have a cosine of {alike:.2f} with what it makes."
         )
         if alike < UNLIKE and not recorded:
-            raise DataError(f"{told} {self._do()} Or name the column that was embedded (--text).")
+            raise DataError(f"{told} {self._do()} Or name the column that was embedded ({NAMED}).")
         if alike < ALIKE:
-            logger.warning("%s Was it another encoder, pooling or prompt, or another column (--text)?", told)
+            logger.warning("%s Was it another encoder, pooling or prompt, or another column (%s)?", told, NAMED)

@@ -11,7 +11,9 @@ import pytest
 import torch
 
 import bertflow
+from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.errors import DataError
+from bertflow.retrieval.collection_index import CollectionIndex
 from bertflow.retrieval.collections import open_collection
 
 from .conftest import copied
@@ -53,6 +55,25 @@ def test_a_new_collection_has_the_ids_and_the_rest_of_its_source(both):
     assert target.fetch(ids[::-1]).payload == source.fetch(ids[::-1]).payload
     wanted = source.vectors_of(ids)[:, :4]
     np.testing.assert_allclose(unit(target.vectors_of(ids)), unit(wanted), atol=1e-6)
+
+
+class Known(AbstractEncoder):
+    """The embedding of "text 3" is row 3."""
+
+    def __init__(self, rows):
+        self.rows, self.dim = rows, rows.shape[1]
+
+    def _encode(self, sentences, *_):
+        return self.rows[[int(text.split()[1]) for text in sentences]]
+
+    def describe(self):
+        return {"encoder": "known"}
+
+
+def test_its_texts_are_read(database, opened, embeddings):
+    address, ids = database.make("docs", embeddings)
+    texts = CollectionIndex(opened(address), Known(embeddings)).texts()
+    assert sorted(texts) == sorted(f"text {at}" for at in range(len(ids)))
 
 
 def test_a_part_that_is_written_twice_is_there_once(both):

@@ -57,9 +57,9 @@ class MemoryCollection(AbstractCollection):
 
     def read(self, part):
         some = slice(part["start"], part["stop"])
-        ids, x, payload, _ = self.table
+        ids, x, _, _ = self.table
         zeros = np.flatnonzero(~x[some].any(1)).tolist()
-        return CollectionRows(ids[some], x[some], payload[some], dict.fromkeys(zeros, "there is no vector"))
+        return CollectionRows(ids[some], x[some], None, dict.fromkeys(zeros, "there is no vector"))
 
     def search(self, queries, k, exact=False):
         ids, x, _, _ = self.table
@@ -217,7 +217,7 @@ def test_where_nothing_is_recorded_the_text_is_embedded_and_compared(job, caplog
         bertflow.search(RAW, "the dog", model="raw")
     TABLES[RAW] = ids, x + 1, rows, None
     assert bertflow.search(RAW, "the dog", model="raw").hits
-    assert "Was it another encoder, pooling or prompt, or another column (--text)?" in caplog.text
+    assert "Was it another encoder, pooling or prompt, or another column (--text, in adapt --columns)?" in caplog.text
 
 
 def test_raw_rows_at_the_place_of_calibrated_ones_are_refused(job):
@@ -239,10 +239,22 @@ def test_the_column_of_the_text_is_found_or_named(job):
     with pytest.raises(UsageError, match=r"has no column 'nope'. Its columns: title, body, n."):
         bertflow.search("job", TEXTS[5], text="nope")
     TABLES[DONE] = ids, x, [{"one": "a", "two": "b"}] * len(ids), digest
-    with pytest.raises(UsageError, match=r"has several columns of text: one, two. Name one with --text."):
+    with pytest.raises(UsageError, match=r"has several columns of text: one, two. Name one with --text, in adapt"):
         bertflow.search("job", TEXTS[5])
     TABLES[DONE] = ids, x, [{}] * len(ids), digest
     assert bertflow.search("job", TEXTS[5], k=1).hits[0].text == ""
+
+
+def test_a_query_encoder_is_adapted_to_a_collection(job, capsys):
+    assert main(["adapt", "raw", "--index", RAW, "--pooling", "cls", "--output", "asks"]) == 2
+    assert "opened as it was saved. Leave --pooling out." in capsys.readouterr().err
+    for place, model in ((RAW, "raw"), ("job", "raw"), ("job", "job/query-encoder")):
+        asks = f"asks-{len(model)}-{len(place)}"
+        assert main(["adapt", model, "--index", place, "--columns", "text", "--output", asks]) == 0
+        assert "fitted    on 48 documents and 2,000 crops" in capsys.readouterr().out
+        assert bertflow.search(place, TEXTS[5], k=48, model=asks).hits
+        scores = bertflow.evaluate_search(place, LABELS, resamples=0, model=asks)
+        assert next(row["system"] for row in scores.rows if row["metric"] == "mrr") == "raw"
 
 
 def test_prompts_of_roles_are_used(job, tiny_bert):
