@@ -69,7 +69,7 @@ MOST_REPEATED = 0.5
 """Largest share of the rows of a column of pairs that repeat others."""
 SAMPLE = 5000
 """Rows that tell what a column holds, the first ones."""
-RENAME = "Rename the columns that hold text, or name them with the option columns."
+RENAME = "Rename the columns that hold text, or name them with --columns."
 NAME_THEM = f"{RENAME[:-1]} (by number, from 1, if the file has no header)."
 _WORD = re.compile(r"\S*[^\W\d_]\S*")
 """A word with a letter: dates and numbers are no text."""

@@ -175,7 +175,7 @@ def load_answers(path: str | Path, columns: str | None = None) -> list[Answer]:
         UsageError: If ``columns`` are not two or three.
         DataError: If the file or a column is missing, a cell is empty, or an id occurs twice.
     """
-    do = "Name them with the option columns. Each answer needs an id, such as its number; questions may be left out."
+    do = "Name them with --columns. Each answer needs an id, such as its number; questions may be left out."
     named = split_columns(columns, "id, text and, if there are any, past questions, as a,b or a,b,c", 2, 3)
     table, names = open_columns(path, COLUMNS["answers"], named, do=do)
     lines: dict[str, int] = {}

@@ -259,7 +259,7 @@ def pairs_of_table(
 
 def _read_file(path: Path, kinds: Sequence[str], columns: Sequence[str] | None, classes: Sequence[str]) -> Pairs:
     choices = [names for kind in kinds for names in COLUMNS[kind]]
-    do = f"Rename its columns{', or name two of them with the option columns' if kinds == ['texts'] else ''}."
+    do = f"Rename its columns{', or name two of them with --columns' if kinds == ['texts'] else ''}."
     table, names = open_columns(path, choices, columns, headless="texts" in kinds, do=do)
     known = [] if columns else [kind for kind in kinds if table.known(COLUMNS[kind])]
     return pairs_of_table(table, names, known[0] if known else "texts", classes)

@@ -104,6 +104,9 @@ class TextTable:
         if found := self.known(choices):
             return found
         wanted = " | ".join(" + ".join(names) for names in choices)
+        if is_plain_text(self.name) and len(self.columns) == 1:
+            do = "Begin with a line of such names, and put a tab between the cells."
+            raise DataError(f"{self.name} should be a table with the columns {wanted}, but holds plain lines. {do}")
         raise DataError(f"{self.name} should have the columns {wanted}, but has {column_names(self.columns)}. {do}")
 
 

@@ -54,8 +54,17 @@ def test_a_table_without_ids_is_told_what_an_answer_needs(write, refusal):
     path = write("faq.csv", "question,answer\nHow?,Yes.\n")
     assert refusal(load_answers, path) == (
         f"{path} should have the columns id + text + questions | id + text | id + answer + questions | id + answer + "
-        "question | id + answer, but has question, answer. Name them with the option columns. Each answer "
+        "question | id + answer, but has question, answer. Name them with --columns. Each answer "
         "needs an id, such as its number; questions may be left out."
+    )
+
+
+def test_plain_lines_are_told_what_a_table_is(write, refusal):
+    path = write("faq.txt", "Press the red button, then wait.\nIt is free.\n")
+    assert refusal(load_answers, path) == (
+        f"{path} should be a table with the columns id + text + questions | id + text | id + answer + questions | id + "
+        "answer + question | id + answer, but holds plain lines. Begin with a line of such names, and put a tab "
+        "between the cells."
     )
 
 

@@ -143,13 +143,13 @@ REFUSED = {
                        "sentence | question + answer | text + paraphrase | anchor + positive | sentence1 + sentence2 | "
                        "sentence_A + sentence_B | premise + hypothesis | a + b | text1 + text2 | title + description | "
                        "title + body | subject + body, but has id, label. "
-                       "Rename the columns that hold text, or name them with the option columns (by number, from 1, if "
+                       "Rename the columns that hold text, or name them with --columns (by number, from 1, if "
                        "the file has no header)."),
     "no such column": ("a.tsv", "id\ttext\n1\tA b.\n", ["body"], "{} should have the columns body, but has id, text. "
-                       "Rename the columns that hold text, or name them with the option columns (by number, from 1, if "
+                       "Rename the columns that hold text, or name them with --columns (by number, from 1, if "
                        "the file has no header)."),
     "no text": ("a.jsonl", '{"text": "A b."}\n{"text": 7}\n', None, "{}, line 2: the column text should hold text, got "
-                "7. Rename the columns that hold text, or name them with the option columns."),
+                "7. Rename the columns that hold text, or name them with --columns."),
     "unknown ending": ("a.docx", "A b.", None, "{} should be text, by its ending one of .txt, .tsv, .csv, .xlsx, "
                        ".jsonl, .json, .parquet (text also .gz), or a dataset spelled hub:owner/name. Rename or "
                        "convert it."),

@@ -115,7 +115,7 @@ def test_a_parquet_file_without_columns_is_refused(tmp_path):
     pq.write_table(pa.table({}), tmp_path / "a.parquet")
     with pytest.raises(DataError) as error:
         load_sentences(tmp_path / "a.parquet", ["text"])
-    do = "Rename the columns that hold text, or name them with the option columns (by number, from 1, if the file has"
+    do = "Rename the columns that hold text, or name them with --columns (by number, from 1, if the file has"
     assert str(error.value) == f"{tmp_path / 'a.parquet'} should have the columns text, but has none. {do} no header)."
 
 
