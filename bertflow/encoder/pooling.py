@@ -106,7 +106,7 @@ def _last_token(tokens: Tensor, views: TokenViews) -> Tensor:
 
 def _template_mask(tokens: Tensor, views: TokenViews) -> Tensor:
     if views.mask_at is None:
-        raise UsageError("The mask of a template is asked for, and this encoder has none. Open it with pooling='mask'.")
+        raise UsageError("The mask of a template is asked for, and this encoder has none. Open it with pooling mask.")
     start = _first(views) if views.mask_at >= 0 else _end(views)
     return _at(tokens, (start + views.mask_at).clamp(min=0))
 

@@ -120,7 +120,7 @@ def refuse_label_leaks(systems: Sequence[SystemFacts], tasks: Sequence[str]) -> 
             if label := system.label_leak(task):
                 raise DataError(
                     f"The system {system.name} was trained on the labels of {label}, which hold labels of {task}, so "
-                    f"a score on {task} would say nothing. Leave {task} out, or force it: the score is then marked."
+                    f"a score on {task} would say nothing. Leave {task} out, or give --force: the score is then marked."
                 )
 
 

@@ -111,7 +111,7 @@ class SiameseFit:
         if description["dtype"] != "float32":
             raise UsageError(
                 f"Weights are trained in float32, but the encoder is in {description['dtype']}. Open it with "
-                "dtype='float32'; the Trainer's precision='bf16-mixed' computes in half precision."
+                "the dtype float32; the Trainer's precision bf16-mixed computes in half precision."
             )
         encoder.count_missing((*pairs.first, *pairs.second, *pairs.negatives))
         if wanted == "text" or recipe.dropout is not None:

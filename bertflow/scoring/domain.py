@@ -272,7 +272,7 @@ class DomainCheck:
                 f"{path / RECORD}: its coordinates are not those of its density. Fit the domain check again."
             )
         if encoder is not None:
-            do = "Use the encoder that it was fitted on, fit the domain check again, or give force=True."
+            do = "Use the encoder that it was fitted on, fit the domain check again, or force it from Python."
             check.made_by_.require(encoder.identity, f"{path / RECORD} was fitted on embeddings by", do, force)
         return check
 

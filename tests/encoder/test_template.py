@@ -165,7 +165,7 @@ def test_a_model_without_a_mask_is_refused(tiny_bert, tmp_path):
 
 
 def test_another_encoder_has_no_mask_to_read(tiny_bert):
-    with pytest.raises(UsageError, match="pooling='mask'"):
+    with pytest.raises(UsageError, match="Open it with pooling mask"):
         TransformerEncoder(tiny_bert, "mean", device="cpu").encode_poolings(["a dog"], ["mask"])
     with pytest.raises(UsageError, match="is for sentences"):
         of_words("mask(1)")

@@ -41,7 +41,7 @@ def test_one_task_that_was_seen_does_not_colour_another():
 def test_a_system_trained_on_labels_of_the_scored_pairs_is_refused(task, refusal):
     assert refusal(rows, ToyEncoder(labels=["stsb-train"]), [toy_pairs(task)]) == (
         f"The system it was trained on the labels of stsb-train, which hold labels of {task}, so a score on {task} "
-        f"would say nothing. Leave {task} out, or force it: the score is then marked."
+        f"would say nothing. Leave {task} out, or give --force: the score is then marked."
     )
 
 

@@ -295,8 +295,8 @@ def test_what_does_not_fit_is_refused(pairs, changes, message, tiny_bert, refusa
 def test_weights_in_half_precision_are_refused(dtype, tiny_bert, refusal):
     encoder = TransformerEncoder(tiny_bert, "mean(2)", device="cpu", dtype=dtype)
     assert refusal(fit_siamese, encoder, PAIRS, **BRISK, error=UsageError) == (
-        f"Weights are trained in float32, but the encoder is in {dtype}. Open it with dtype='float32'; the Trainer's "
-        "precision='bf16-mixed' computes in half precision."
+        f"Weights are trained in float32, but the encoder is in {dtype}. Open it with the dtype float32; the Trainer's "
+        "precision bf16-mixed computes in half precision."
     )
 
 
