@@ -40,9 +40,13 @@ logger = logging.getLogger("bertflow")
 Block = TypeVar("Block", bound=NDArray[Any])
 WORD = re.compile(r"[^\W\d_A-Z]+|[A-Z]+(?![^\W\d_A-Z])|[A-Z][^\W\d_A-Z]+")
 """A word; the name getUserName has three."""
-RUNNING, RICH = 5000, 600.0
-"""Running words, and the different ones among them below which a text is narrow: 1,300 to 2,200 in broad text, 850 in
-captions, 130 to 470 in text made from templates (benchmarks/harm.md)."""
+WRITTEN = re.compile(rf"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]|{WORD.pattern}")
+"""A word, or a letter of a script that has no spaces (Thai, Lao, Burmese, Khmer, Japanese, Chinese)."""
+RUNNING, RICH = 5000, 1000.0
+"""Running words, and the different ones among them below which a text is narrow: 1,100 to 2,000 in broad text, 850 in
+captions, 130 to 900 in text made from templates (benchmarks/EXPLORED.md)."""
+SHORT = 3
+"""Words of a title: where most texts are no longer, maps and weights of words harm search (benchmarks/EXPLORED.md)."""
 NARROW = 3.0
 """Novelty above which a text is narrow: 1.0 to 1.2 on broad text, 1.2 to 2 on captions and descriptions, 7 or more on
 lists of words, copies and templates (benchmarks/harm.md)."""
@@ -66,6 +70,7 @@ class Breadth:
         at_random: Median distance of rows left out at random.
         density: Whitening of all rows of unit length.
         words: Richness of the text: different words in ``RUNNING``; None where the text is not at hand.
+        titles: Whether most texts have at most ``SHORT`` words.
     """
 
     n: int
@@ -73,12 +78,14 @@ class Breadth:
     at_random: float
     density: AffineMap
     words: float | None = None
+    titles: bool = False
 
     @property
     def signs(self) -> tuple[str, ...]:
         """What says that the text is narrow, each in a few words."""
         few = self.words is not None and self.words < RICH
         return (
+            *([f"most of its texts have at most {SHORT} words"] if self.titles else []),
             *([f"it has {self.words:.0f} different words in {RUNNING:,}"] if few else []),
             *([f"topics left out are {self.novelty:.1f} times as far away"] if self.novelty > NARROW else []),
         )
@@ -122,7 +129,13 @@ def breadth_of(x: NDArray[np.floating], texts: Sequence[str] | None = None, seed
     parts = {"topics": rng.permutation(TOPICS)[topics] % FOLDS, "rows": np.arange(len(rows)) % FOLDS}
     far = {name: float(np.mean([_left_out(rows, of == part) for part in range(FOLDS)])) for name, of in parts.items()}
     words = None if texts is None else richness(texts, seed)
-    return Breadth(len(rows), far["topics"] / far["rows"], far["rows"], _density(rows), words)
+    titles = texts is not None and are_titles(texts)
+    return Breadth(len(rows), far["topics"] / far["rows"], far["rows"], _density(rows), words, titles)
+
+
+def are_titles(texts: Sequence[str]) -> bool:
+    """Whether most texts have at most ``SHORT`` words."""
+    return float(np.median([len(WRITTEN.findall(text)) for text in texts])) <= SHORT
 
 
 def richness(texts: Sequence[str], seed: int = 0) -> float:

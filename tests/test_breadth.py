@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import bertflow
-from bertflow.breadth import FEWEST, FOREIGN, NARROW, RICH, WORD, breadth_of, richness
+from bertflow.breadth import FEWEST, FOREIGN, NARROW, RICH, WORD, are_titles, breadth_of, richness
 
 
 def cloud(n, dim=16, seed=0):
@@ -69,6 +69,20 @@ def test_few_different_words_are_a_sign():
     assert narrow.signs == ("it has 300 different words in 5,000",)
     assert richness(words(5000)) > 2 * RICH
     assert not breadth_of(x, words(5000)).narrow
+
+
+@pytest.mark.parametrize(
+    ("texts", "titles"),
+    [
+        (["oat drink", "smoked paprika sweet", "Bearing 6204-2RS"], True),
+        (["oat drink", "renew the car insurance", "a slightly longer text"], False),
+        (["私は学校に行きます。", "วันนี้อากาศดี", "他在读一本书。"], False),  # no spaces between their words
+    ],
+)
+def test_titles_are_a_sign(texts, titles):
+    assert are_titles(texts) == titles
+    signs = breadth_of(cloud(1000), texts).signs
+    assert ("most of its texts have at most 3 words" in signs) == titles
 
 
 def test_a_fit_of_narrow_rows_warns_once_where_it_divides(tmp_path, caplog):

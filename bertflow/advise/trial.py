@@ -21,6 +21,7 @@ from bertflow.advise.case import Case, Request
 from bertflow.advise.evidence import Judgement, docstring_evidence
 from bertflow.advise.keeping import AGAIN, KEEP, Choice, choose
 from bertflow.advise.likely import (
+    CROPPED,
     SPREAD,
     Geometry,
     Shape,
@@ -32,6 +33,7 @@ from bertflow.advise.likely import (
 )
 from bertflow.advise.verdict import Decision, decide, looks_raw
 from bertflow.advise.vetoes import Vetoes
+from bertflow.breadth import are_titles
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.spelling import RAW, SystemSpec
 from bertflow.encoder.abstract import SentenceEncoder
@@ -41,6 +43,7 @@ from bertflow.scoring.domain import DomainCheck
 from bertflow.training import Purpose
 
 SPANS_FEWER = "the sentences span fewer directions"
+TITLES = "Titles of so few words are hardly told apart by the weights of their words."
 FEW_DIRECTIONS = (
     "Few directions of the encoder hold the variance, of other text as well: centering gains nothing there."
 )
@@ -158,7 +161,9 @@ class Findings:
 
 
 def _against_safe(purpose: str, case: Case, shape: Shape) -> tuple[str, ...]:
-    """Whether few directions hold the variance, and not of the user's text alone: a narrow text has few in itself."""
+    """Titles; or few directions that hold the variance, of other text as well: a narrow text has few in itself."""
+    if purpose in CROPPED and not shape.bare and are_titles(case.split.fitted):
+        return (TITLES,)
     if purpose not in SPREAD or not shape.steep:
         return ()
     general = None if shape.bare else docstring_evidence(case.encoder)

@@ -5,11 +5,12 @@
     a change      the candidate that the choosing half prefers, if the 95 % interval of its gain over raw lies above 0
                   on the judging half; a flow is preferred only if it beats the best closed form in the same way.
                   Mined pairs measure search: for another use they prove a change only of a raw encoder
-    no proof      a recipe for raw encoders, where the geometry is theirs and no pairs speak against it; it is likely
+    no proof      a recipe for raw encoders, where the geometry is theirs; it is likely. Labels, and pairs that measure
+                  the use, must not find it worse, not even by chance; other pairs not by more than chance
     a veto        without labels, either stands beside the encoder and not in its place where something speaks against
                   it: a narrow text, queries of another kind, other neighbors. Labels are the use itself: no veto. In
-                  its place is what divides by no deviation, where the purpose has such a thing and no pairs of the
-                  text find it worse, if only by chance; or else the encoder as it is
+                  its place is what divides by no deviation, where the purpose has such a thing and no pairs find it
+                  worse in the same sense; or else the encoder as it is
     no change     rescale the scores where random pairs have a cosine above ``CENTERED``, else leave it; without pairs,
                   you need labels
 
@@ -55,7 +56,7 @@ INSTEAD = (
     "So {} takes its place, which divides by no deviation of the text: on narrow text it cost {} at most 2 points "
     "(benchmarks/harm.md)."
 )
-LOWERED = "So the encoder stays as it is."
+WORSE = "So {} is not used."
 COST = "What that may cost other uses: {} (benchmarks/harm.md)."
 RESCALED = "The percentiles in scores.json correct that, and change no ranking."
 
@@ -117,10 +118,11 @@ def decide(
         stand_in, safe = stand_in.limited(among) if stand_in and likely else None, safe if safe in among else ""
     if purpose != "search":  # which mined pairs measure: for other uses they judge what is likely, and choose nothing
         evidence = [one.limited(likely) if one.evidence.mined else one for one in evidence]
-    measuring = [one for one in evidence if purpose in ("search", "all") or not one.evidence.mined] if safe else []
-    lowered = [f"{one.said_of(safe)} {LOWERED}" for one in measuring if one.lead(safe).difference < 0]
-    safe = "" if lowered else safe
-    wanted, standing = _wanted(raw, evidence, purpose, shape, likely, stand_in, safe)
+    recipe = (stand_in.chosen or "") if stand_in else next(iter(likely), "")
+    asked = [name for name in (recipe, safe) if name and evidence]
+    worse = {name: said for name in asked if (said := _found_worse(evidence[0], name, purpose))}
+    recipe, safe = ("" if name in worse else name for name in (recipe, safe))
+    wanted, standing = _wanted(raw, evidence, purpose, shape, recipe, stand_in, safe)
     labelled = standing == PROVEN and not evidence[0].evidence.mined
     against = () if labelled or wanted == RAW else tuple(vetoes.get(wanted, ()))
     system = wanted
@@ -137,13 +139,13 @@ def decide(
     cosines = (
         f"Random pairs of texts have a median cosine of {raw.median:.2f} (90 %: {raw.p5:.2f} to {raw.p95:.2f}): {read}."
     )
-    judged = ((one, one.chosen if wanted == RAW else wanted) for one in evidence)
+    judged = [(one, one.chosen if wanted == RAW else wanted) for one in evidence]
     reasons = [f"{cosines} {RESCALED}" if verdict == RESCALE else cosines, *against]
-    reasons += lowered if system == RAW else ()
+    reasons += worse.values() if system in (RAW, safe) else ()
     if system == safe != wanted:
         reasons += (one.said_of(system) for one in evidence)
         reasons.append(INSTEAD.format(system, "any use" if purpose == "all" else purpose))
-    reasons += (one.said_of(name) for one, name in judged if name or not one.evidence.mined)
+    reasons += (one.said_of(name) for one, name in judged if name not in worse and (name or not one.evidence.mined))
     if not evidence:
         reasons.append(f"Whether a change ranks better cannot be proven on this text: {missing}")
     if shape is not None and (standing == LIKELY or not evidence):
@@ -171,7 +173,7 @@ def _wanted(
     evidence: Sequence[Judgement],
     purpose: str,
     shape: Shape | None,
-    likely: Sequence[str],
+    recipe: str,
     stand_in: Judgement | None,
     safe: str,
 ) -> tuple[str, str]:
@@ -179,10 +181,16 @@ def _wanted(
     untuned, first = looks_raw(raw, shape), evidence[0] if evidence else None
     if first and first.gain and first.proves and (not first.evidence.mined or purpose == "search" or untuned):
         return first.gain.first, PROVEN
-    recipe = stand_in.chosen if stand_in else next(iter(likely), None)
-    if recipe and untuned and not any(one.refuses(recipe) for one in (first, stand_in) if one):
+    if recipe and untuned and not (stand_in and stand_in.refuses(recipe)):
         return recipe, LIKELY
     return (safe, LIKELY) if safe else (RAW, "")
+
+
+def _found_worse(first: Judgement, name: str, purpose: str) -> str:
+    """What the first evidence says of a candidate that it finds worse: by chance is enough if it measures the use."""
+    measures = purpose in ("search", "all") or not first.evidence.mined
+    worse = first.lead(name).difference < 0 if measures else first.refuses(name)
+    return f"{first.said_of(name)} {WORSE.format(name)}" if worse else ""
 
 
 def _without_flow(system: str, purpose: str, shape: Shape) -> str:
