@@ -74,3 +74,10 @@ def test_templates_are_centered_for_search_if_the_encoder_spreads_other_text(har
     few = harm.Text(harm.TEXTS["headlines"]("choosing", 0).documents[:600])
     advice = harm.written(str(minilm), "mean(1,2)", few, "search")
     assert (advice.shape.steep, advice.system) == (True, system)
+
+
+def test_titles_keep_their_encoder_for_search(harm, minilm):
+    words = harm.Text(harm.TEXTS["words"]("choosing", 0).documents)
+    advice = harm.written(str(minilm), "mean(1,2)", words, "search")
+    assert advice.system == "raw"
+    assert any("most of its texts have at most 3 words" in reason for reason in advice.reasons)
