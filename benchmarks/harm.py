@@ -6,6 +6,7 @@ A cell is a text that was fitted on, a text that is used (the same, or another: 
 
     search    short queries -> documents: hit@1 where one document is right, P@10 where a kind is
     recall    the same: share of the right pairs above the cosine that 1 % of the wrong pairs pass
+    rows      names -> their own descriptions, in a table of both: hit@1
     topic     documents -> documents of one kind: P@10
     pairs     Spearman of cosines with scores; of scores 0 and 1 it ranks systems as the area under the ROC curve does
 
@@ -88,9 +89,9 @@ FIX: Mapping[str, str | None] = {
 }
 """What ``fix`` writes for a purpose; for none that is named, it is held to all uses."""
 USES: Mapping[str, tuple[str, ...]] = {
-    "fix": ("search", "recall", "topic", "pairs"),
+    "fix": ("search", "recall", "rows", "topic", "pairs"),
     "fix similarity": ("pairs",),
-    "fix search": ("search", "recall"),
+    "fix search": ("search", "recall", "rows"),
     "fix topic": ("topic",),
 }
 """The uses that each is held to."""
@@ -114,7 +115,7 @@ FALSE_MATCHES = 0.01
 MOST_ASKED = 1000
 """Documents whose neighbours are looked at."""
 BAR, WORTH = -2.0, 3.0
-FROZEN = "9e0c8220323d681b"
+FROZEN = "dc95a49c9e856071"
 """``digest_of_cells``: what is looked at was fixed before the reporting half was."""
 HEAD = f"""# Does it harm?
 
@@ -124,13 +125,15 @@ harmed cells and the mean gain: "22, +0.8" is 22 harmed cells. The last column c
 changes nothing, of those in which some method gains {WORTH:g} points.
 
 * Uses: *search* is hit@1 where one document is right, and P@10 where a kind is; *recall* the share of the right pairs
-  above the cosine that 1 % of the wrong ones pass; *topic* P@10 of documents of one kind; *pairs* Spearman with scores.
+  above the cosine that 1 % of the wrong ones pass; *topic* P@10 of documents of one kind; *rows* hit@1 of names that
+  look for their own descriptions, in a table; *pairs* Spearman with scores.
 * Encoders: inner layers of a MiniLM (`inner`; its [CLS], `inner cls`), a small plain BERT (`plain`), and in the first
   part MiniLM as it is (`tuned`); 128 tokens, two seeds.
 * The five parts differ in words and grammar. Rules were chosen on the first. The second, third and fourth were looked
   at once each, and then served to choose on, too. Only the last has the present rules; the others have those of their
   time. The last was looked at once, but for `fix search` on narrow text: it left all encoders as they are, by mistake,
-  and was run a second time.
+  and was run a second time. Later rules only leave more as it is: the texts that they concern (tables, tickets, lists
+  of words) were run again, and `rows` was added.
 
 Here are the first and the last part. Every cell of all parts is in `harm.json`; `harm.py` makes both.
 
@@ -200,6 +203,9 @@ def values_of(system: System, text: Text) -> dict[str, Values]:
         found["search"] = precision(scores, right, NEAREST if by_kind else 1)
         passed = scores > np.quantile(scores[~right], 1 - FALSE_MATCHES)
         found["recall"] = 100 * (passed & right).sum(1) / right.sum(1)
+    if text.columns:
+        own = np.eye(len(text.documents), dtype=bool)
+        found["rows"] = precision(system.matrix(text.columns, text.documents, "query"), own, 1)
     if text.kinds:
         rows = np.random.default_rng(0).permutation(len(text.documents))[:MOST_ASKED]
         scores = system.matrix([text.documents[row] for row in rows], text.documents, "document")

@@ -43,9 +43,8 @@ from bertflow.scoring.domain import DomainCheck
 from bertflow.training import Purpose
 
 SPANS_FEWER = "the sentences span fewer directions"
-TITLES = "Titles of so few words are hardly told apart by the weights of their words."
-FEW_DIRECTIONS = (
-    "Few directions of the encoder hold the variance, of other text as well: centering gains nothing there."
+HELPS_NOT = (
+    "On titles, and where few directions hold the variance of any text, it gains nothing (benchmarks/EXPLORED.md)."
 )
 
 
@@ -162,13 +161,11 @@ class Findings:
 
 def _against_safe(purpose: str, case: Case, shape: Shape) -> tuple[str, ...]:
     """Titles; or few directions that hold the variance, of other text as well: a narrow text has few in itself."""
-    if purpose in CROPPED and not shape.bare and are_titles(case.split.fitted):
-        return (TITLES,)
-    if purpose not in SPREAD or not shape.steep:
-        return ()
-    general = None if shape.bare else docstring_evidence(case.encoder)
-    steep = general is None or Shape.of(case.source, general.sentences).steep
-    return (FEW_DIRECTIONS,) if steep else ()
+    unfit = purpose in CROPPED and not shape.bare and are_titles(case.split.fitted)
+    if not unfit and purpose in SPREAD and shape.steep:
+        general = None if shape.bare else docstring_evidence(case.encoder)
+        unfit = general is None or Shape.of(case.source, general.sentences).steep
+    return (HELPS_NOT,) if unfit else ()
 
 
 def _ask_docstrings(request: Request, case: Case, systems: Mapping[str, SentenceEncoder]) -> Judgement | None:
