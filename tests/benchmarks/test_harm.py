@@ -77,7 +77,7 @@ def test_templates_are_centered_for_search_if_the_encoder_spreads_other_text(har
 
 
 def test_titles_keep_their_encoder_for_search(harm, minilm):
-    words = harm.Text(harm.TEXTS["words"]("choosing", 0).documents)
+    words = harm.Text(harm.TEXTS["words"]("choosing", 0).documents[:300])
     advice = harm.written(str(minilm), "mean(1,2)", words, "search")
     assert advice.system == "raw"
     assert any("most of its texts have at most 3 words" in reason for reason in advice.reasons)
