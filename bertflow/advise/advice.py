@@ -18,7 +18,6 @@ from typing import Any, ClassVar
 from bertflow.advise.asked_queries import AskedQueries
 from bertflow.advise.asking import write_asked
 from bertflow.advise.bare_vectors import VectorEncoder
-from bertflow.advise.candidates import RATES
 from bertflow.advise.evidence import FEWEST_LABELS, Judgement
 from bertflow.advise.keeping import Choice, choices_section
 from bertflow.advise.likely import Geometry, Shape
@@ -150,11 +149,10 @@ class Advice(AbstractResult):
 
     def _threshold(self) -> Iterator[str]:
         """The cosine from which on two texts are a match."""
-        for rate in reversed(RATES):
-            with suppress(UsageError):
-                cosine = self.scores.threshold(rate).value
-                yield f"threshold a cosine of {cosine:.2f} or more is a match: 1 of {1 / rate:,.0f} random pairs passes"
-                return
+        with suppress(UsageError):
+            at = self.scores.strict_threshold()
+            passing = f"1 of {1 / at.rate:,.0f} random pairs passes"
+            yield f"threshold a cosine of {at.value:.2f} or more is a match: {passing}"
 
     def _files(self) -> Iterator[str]:
         """What was written, and what to do with it."""

@@ -67,8 +67,9 @@ nothing, and harmed some searches (benchmarks/EXPLORED.md)."""
 COSTS: Mapping[str, str] = {
     "similarity": "up to 12 points of neighbors of one kind (P@10), on one-line summaries",
     "search": "up to 10 points of neighbors of one kind (P@10), and up to 18 where it takes the place of [CLS]",
+    "topic": "up to 9 points of search in other words (P@10), on names in code",
 }
-"""Cost of the likely map of a purpose for another one, at worst; without a row there is none (benchmarks/harm.md)."""
+"""Cost of what is written for a purpose to another one, at worst; without a row there is none (benchmarks/harm.md)."""
 ONE_TOKEN = ("cls", "pooler", "last-token", *TEMPLATED)
 """Token reductions that read one token."""
 FIRST_LAST = "(1,-1)"

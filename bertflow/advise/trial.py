@@ -44,7 +44,7 @@ from bertflow.training import Purpose
 
 SPANS_FEWER = "the sentences span fewer directions"
 HELPS_NOT = (
-    "On titles, and where few directions hold the variance of any text, it gains nothing (benchmarks/EXPLORED.md)."
+    "{} gains nothing on titles, or where few directions hold the variance of any text (benchmarks/EXPLORED.md)."
 )
 
 
@@ -149,7 +149,7 @@ class Findings:
         doubted = likely and not proven and not shape.bare and request.purpose != "topic"
         stand_in = _ask_docstrings(request, case, {name: systems[name] for name in (RAW, *likely)}) if doubted else None
         safe = plan.safe if looks_raw(raw, shape) else ""
-        spread = partial(_against_safe, request.purpose, case, shape)
+        spread = partial(_against_safe, safe, request.purpose, case, shape)
         against = Vetoes(systems, fitted, case.split.reference, case.queries, safe, spread, seed)
         return cls(raw, shape, cut, encoding, systems, judged, likely, stand_in, against, safe)
 
@@ -159,13 +159,13 @@ class Findings:
         return decide(self.raw, self.judged, case.missing, *how)
 
 
-def _against_safe(purpose: str, case: Case, shape: Shape) -> tuple[str, ...]:
+def _against_safe(safe: str, purpose: str, case: Case, shape: Shape) -> tuple[str, ...]:
     """Titles; or few directions that hold the variance, of other text as well: a narrow text has few in itself."""
     unfit = purpose in CROPPED and not shape.bare and are_titles(case.split.fitted)
     if not unfit and purpose in SPREAD and shape.steep:
         general = None if shape.bare else docstring_evidence(case.encoder)
         unfit = general is None or Shape.of(case.source, general.sentences).steep
-    return (HELPS_NOT,) if unfit else ()
+    return (HELPS_NOT.format(safe),) if unfit else ()
 
 
 def _ask_docstrings(request: Request, case: Case, systems: Mapping[str, SentenceEncoder]) -> Judgement | None:

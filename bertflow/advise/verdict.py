@@ -150,11 +150,11 @@ def decide(
         reasons.append(f"Whether a change ranks better cannot be proven on this text: {missing}")
     if shape is not None and (standing == LIKELY or not evidence):
         reasons.append(f"{shape} {_history(raw, shape)}")
-    if stand_in is not None:
+    if stand_in is not None and (wanted == RAW or system == stand_in.chosen):
         reasons.append(
             f"{stand_in.said_of(stand_in.chosen)} {NOT_AGREED if stand_in.refuses(stand_in.chosen) else STOOD_IN}"
         )
-    if system not in (RAW, safe) and purpose in COSTS and not labelled:
+    if system != RAW and purpose in COSTS and not labelled:
         reasons.append(COST.format(COSTS[purpose]))
     if standing == LIKELY and not against and shape is not None and (preset := _without_flow(system, purpose, shape)):
         pooling = parse_system(system).pooling

@@ -156,7 +156,8 @@ def score(
         pairs: A table with two columns of text.
         columns: The two columns of the pairs, as a,b (numbers from 1 if the file has no header).
         output: File to write the result to: .tsv, .csv or .jsonl.
-        false_match_rate: Share of random pairs that may pass as matches (default: 0.001).
+        false_match_rate: Share of random pairs that may pass as matches (default: 0.001, or 0.01 if the text of the
+            percentiles is too small for that).
         precision: With labels, instead of a rate: of the labelled pairs that pass, the share that should be matches.
         recall: With labels, instead of a rate: of the labelled matches, the share that should pass.
         domain: Text to compare with the fitting text: how ordinary each sentence is, and whether the whole has drifted,
@@ -203,7 +204,7 @@ def score(
     if pairs and domain and output:
         raise UsageError("--output holds one table, but both PAIRS and --domain were given. Call the command twice.")
     chosen = {"false_match_rate": false_match_rate, "precision": precision, "recall": recall}
-    wanted = {name: value for name, value in chosen.items() if value is not None} or {"false_match_rate": 0.001}
+    wanted = {name: value for name, value in chosen.items() if value is not None}
     if len(wanted) > 1:
         raise UsageError(f"There is one threshold, but {' and '.join(wanted)} were given. Give one of them.")
     if not (pairs or domain or save):
@@ -211,7 +212,7 @@ def score(
     require_files(pairs, domain, fit_on, queries, labels)
     from bertflow.scoring.scored import score_pairs
 
-    ((name, target),) = wanted.items()
+    name, target = next(iter(wanted.items()), ("false_match_rate", None))
     given, kept = (pairs, columns, domain, fit_on, queries, labels), (max_sentences, seed, without_text_hashes)
     found = score_pairs(encoder, options, *given, name, target, method, density, save, *kept, progress)
     if output:

@@ -93,7 +93,7 @@ def _fix(given: Given, advice: Any) -> list[Words]:
         return [["inspect", given["encoder"]]]
     if (made := folder / "calibrator").is_dir():
         return [["transform", "--calibrator", made, *_rows(vectors), "--output", new_place(folder / "calibrated.npy")]]
-    return [["fit", *_rows(vectors), "--calibrator", "whitening", "--output", new_place(folder / "whitening")]]
+    return []
 
 
 def _train(given: Given, run: Any, name: str = "train") -> list[Words]:

@@ -34,6 +34,7 @@ PREVIEW = 10
 """Pairs that are shown; a file gets all of them."""
 MOST = 0.5
 """Share of the labelled pairs that do not match from which a threshold that they pass is useless for such pairs."""
+UNCHECKED = "Whether these texts are of the kind that the percentiles were made of is not known: it was too little."
 KINDS = "The threshold is for pairs of one kind of text. For names and their texts: --fit_on TEXTS --queries NAMES."
 """Line below pairs none of which passes."""
 UNCOUNTED = " Of the {:,} given, those that the encoder was fitted on do not count, nor more than --max_sentences."
@@ -112,6 +113,8 @@ class ScoredPairs(AbstractResult):
                 yield KINDS
         if self.outside and self.outside.clear:
             yield str(self.outside)
+        elif self.pairs and not self.outside:
+            yield UNCHECKED
         yield from self._by_labels()
         if self.domain is not None:
             yield from self.domain.parts()
@@ -154,7 +157,7 @@ def score_pairs(
     queries: str | Path | Sequence[str] | None,
     labels: str | Path | None,
     wanted: str,
-    target: float,
+    target: float | None,
     method: str,
     density: str | None,
     save: str | Path | None,
@@ -169,6 +172,7 @@ def score_pairs(
     lookup("method", {"auto": None, **CURVES}, method)
     DomainCheck(parse_calibrator(density or "gaussian"))
     if not by_rate:
+        assert target is not None, "precision or recall was given"
         require_target(wanted, target, fit_on is None or labels is not None)
     home = Path(encoder) if isinstance(encoder, str | Path) else None
     encoder = load(encoder, **options)
@@ -195,7 +199,8 @@ def score_pairs(
         if labelled is not None:
             scores.fit_labels(pair_cosines(system, scores.asked(labelled), progress), labelled.target)
         by_labels = partial((scores.labelled_ or Labelled((), ())).threshold, wanted, seed=scores.random_state)
-        found = ScoredPairs(scores, (scores.threshold if by_rate else by_labels)(target))
+        threshold = scores.threshold if by_rate else by_labels
+        found = ScoredPairs(scores, scores.strict_threshold() if target is None else threshold(target))
         if asked is not None:
             found = replace(found, pairs=asked, cosines=pair_cosines(system, scores.asked(asked), progress))
             if check:

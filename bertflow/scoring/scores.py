@@ -232,6 +232,13 @@ class ScoreCalibrator:
         at_least, at_most = beta.ppf(tail, passed, m - passed + 1), beta.ppf(1 - tail, passed + 1, m - passed)
         return Threshold(self._cosine_at(rate), rate, low, high, float(at_least), float(at_most), m, level)
 
+    def strict_threshold(self) -> Threshold:
+        """The threshold at a false-match rate of 0.001, or of 0.01 where the text is too small for that."""
+        try:
+            return self.threshold()
+        except UsageError:
+            return self.threshold(0.01)
+
     def independent(self, rate: float) -> int:
         """How many independent pairs the random ones are worth where thresholds of this rate lie."""
         rates, worth = zip(*sorted(self.independent_), strict=True)

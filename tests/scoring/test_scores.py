@@ -127,6 +127,7 @@ def test_a_rate_that_the_text_is_too_small_for_is_refused():
         f"worth {scores.independent(1e-4):,}. Ask for {advised:.2g} or more, or give more text."
     )
     scores.threshold(advised)
+    assert (scores.strict_threshold().rate, ScoreCalibrator().fit(text(600)).strict_threshold().rate) == (0.01, 0.001)
 
 
 def test_the_curves_are_those_of_scikit_learn(labelled):
