@@ -176,7 +176,7 @@ class FlowFit:
         with torch.no_grad():
             z = flow.latent(train if held_out is None else held_out)[0].numpy()
         if self.finished and chosen.name == "start":
-            logger.warning("No step beats the start: it is kept. Give more text, or use a closed form: `bertflow fix`.")
+            logger.warning("No step beats the start: it is kept. Give more text, or use a closed form.")
         record = FitRecord(
             preset=self.recipe.preset,
             seed=self.seed,
