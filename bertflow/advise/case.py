@@ -18,7 +18,7 @@ from bertflow.calibration.spelling import SystemSpec
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.cutting import unknown_share
-from bertflow.encoder.options import EncoderOptions
+from bertflow.encoder.options import EncoderOptions, given_options
 from bertflow.errors import MOST_RESAMPLES, UsageError, require_between, require_seed
 from bertflow.evaluation.systems import SharedPass
 from bertflow.opening import load
@@ -85,7 +85,7 @@ class Request:
     def _require_sources(self) -> None:
         """An encoder and a text, or vectors with or without their text."""
         encoder, text = self.sources
-        given = [name for name, value in self.options.items() if value is not None and name != "device"]
+        given = given_options(self.options)
         if self.vectors is not None and (wrong := [*given, *(["an encoder"] if encoder is not None else [])]):
             do = "Leave it out." if given else "Leave it out, or give keep_vectors in place of vectors."
             raise UsageError(f"vectors take at most the text of the vectors, got {wrong[0]}. {do}")

@@ -44,3 +44,8 @@ class EncoderRecipe(EncoderOptions):
     """
 
     model: Required[str]
+
+
+def given_options(options: Mapping[str, object]) -> list[str]:
+    """Names of the options that were given, but for the device, which changes no embedding."""
+    return [name for name, value in options.items() if value is not None and name != "device"]

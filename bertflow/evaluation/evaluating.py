@@ -15,7 +15,7 @@ from bertflow.data.sts import StsSource, load_sts
 from bertflow.data.sts_tasks import suites_of
 from bertflow.data.tables import table_name, table_suffix
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.encoder.options import EncoderOptions
+from bertflow.encoder.options import EncoderOptions, given_options
 from bertflow.errors import MOST_RESAMPLES, DataError, UsageError, require_between, require_seed
 from bertflow.evaluation.aggregation import AGGREGATIONS, ScoredTask, suite_figures, task_figures
 from bertflow.evaluation.names import Model, distinct_names, split_name
@@ -244,7 +244,7 @@ def evaluate_models(
     listed = [models] if isinstance(models, str) or not isinstance(models, Sequence) else models
     split = [split_name(model) for model in listed]
     named = [model for _, model in split]
-    options = [name for name, value in opening.items() if value is not None and name != "device"]
+    options = given_options(opening)
     if options and not any(takes_options(model, opening.get("revision")) for model in named):
         raise UsageError(
             f"{options[0]} is for an encoder as it comes, but what was given is calibrated and keeps what it "

@@ -17,7 +17,7 @@ from bertflow.calibration.queries import CROPS, crops, matched, only_queries
 from bertflow.calibration.saving import Provenance
 from bertflow.data.corpus import TextSource, drawn_rows, load_sentences
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.encoder.options import EncoderOptions
+from bertflow.encoder.options import EncoderOptions, given_options
 from bertflow.errors import UsageError
 from bertflow.files import require_files
 from bertflow.maps import UnitMap, gap_of
@@ -82,7 +82,7 @@ def adapt_encoder(
         source, encoder = TextSource(text, named), load(model, **options)
         documents = load_sentences(source.paths, named)
     else:
-        if given := [name for name, value in options.items() if value is not None and name != "device"]:
+        if given := given_options(options):
             raise UsageError(f"The encoder of an index is opened as it was saved. Leave --{given[0]} out.")
         opens: IndexOptions = {"model": model if isinstance(model, str | Path) else None}
         with opener(index, {**opens, "device": options.get("device")}, text=columns)() as opened:
