@@ -59,11 +59,11 @@ def test_a_system_is_scored_by_use(harm):
 
 
 def test_a_catalogue_is_not_whitened(harm, minilm):
-    text = harm.TEXTS["catalogue"]("choosing", 0)
+    text = harm.TEXTS["catalogue"]("reporting", 0)
     few = harm.Text(documents=text.documents[:600], kinds=text.kinds[:600])
     systems, broad = harm.fitted_systems(str(minilm), "mean(1,2)", few, ["whitening(96)", "fix"])
     topic = {name: harm.values_of(system, few)["topic"].mean() for name, system in systems.items()}
-    assert topic["fix"] >= topic["raw"]
+    assert topic["fix"] > topic["raw"]
     assert topic["fix"] != topic["whitening(96)"]
     assert broad["words"] < 600
 
