@@ -68,29 +68,35 @@ def fast_bfloat16() -> bool:
     return any(flag in flags for flag in FAST_BFLOAT16)
 
 
+def precisions() -> Sequence[str]:
+    """Those that are measured: bfloat16 where it is fast, since without its products PyTorch takes many times as long."""
+    return PRECISIONS if fast_bfloat16() else PRECISIONS[:1]
+
+
 def encoding(material: Material, name: str) -> Iterator[Result]:
     """Sentences a second of one encoder, against sentence-transformers at its best."""
     folder, sentences = material.encoders[name]
-    ours = {dtype: transformer(folder, dtype) for dtype in PRECISIONS}
+    ours = {dtype: transformer(folder, dtype) for dtype in precisions()}
     calls: dict[str, Callable[[], object]] = {
         dtype: lambda encoder=encoder: encoder.encode(sentences) for dtype, encoder in ours.items()
     }
     calls["by PyTorch"] = lambda: without_onednn(calls["float32"])
-    for dtype in PRECISIONS:
+    for dtype in ours:
         theirs = sentence_transformer(folder, MAX_LENGTH, dtype)
         calls |= {f"{dtype}, batches of {size}": encode_by(theirs, sentences, size) for size in BATCHES}
     times = take_turns(calls, ROUNDS)
     rates = {f"{call}, sentences/s": round(len(sentences) / median(found.cpu), 1) for call, found in times.items()}
-    best = {dtype: fastest(times[f"{dtype}, batches of {size}"] for size in BATCHES) for dtype in PRECISIONS}
+    best = {dtype: fastest(times[f"{dtype}, batches of {size}"] for size in BATCHES) for dtype in ours}
     versus = f"{name}: sentence-transformers / ours"
     yield Result(f"encode, float32, {versus}", *ratio(best["float32"], times["float32"]), facts=rates)
     value, wall = ratio(best["float32"], times["by PyTorch"])
     yield Result(f"encode, float32, PyTorch's products, {versus}", value, wall, FLOAT32_TARGETS[name])
+    if "bfloat16" not in ours:
+        return
     value, wall = ratio(best["bfloat16"], times["bfloat16"])
-    target = BFLOAT16_TARGETS[name] if fast_bfloat16() else None
-    close = closeness(*(ours[dtype].encode(sentences) for dtype in PRECISIONS))
+    close = closeness(*(encoder.encode(sentences) for encoder in ours.values()))
     close |= scores_of_half(material, *ours.values()) if name == MINILM else {}
-    yield Result(f"encode, bfloat16, {versus}", value, wall, target, facts=close)
+    yield Result(f"encode, bfloat16, {versus}", value, wall, BFLOAT16_TARGETS[name], facts=close)
     yield Result(f"encode, {name}: float32 / bfloat16", *ratio(times["float32"], times["bfloat16"]))
 
 
@@ -142,7 +148,7 @@ def layers(material: Material) -> Iterator[Result]:
 def hardware(material: Material) -> Iterator[Result]:
     """Arithmetic on real tokens a second, against matrix products alone."""
     for name, (folder, sentences) in material.encoders.items():
-        for dtype in PRECISIONS if fast_bfloat16() else PRECISIONS[:1]:
+        for dtype in precisions():
             share, facts = of_the_hardware(transformer(folder, dtype), sentences, DTYPES[dtype])
             least = BFLOAT16_SHARE if dtype == "bfloat16" else None
             what = f"encode, {dtype}, {name}: arithmetic on real tokens, of the matrix rate"
