@@ -69,7 +69,7 @@ def fast_bfloat16() -> bool:
 
 
 def precisions() -> Sequence[str]:
-    """Those that are measured: bfloat16 where it is fast, since without its products PyTorch takes many times as long."""
+    """Those that are measured: bfloat16 where it is fast; elsewhere PyTorch takes many times as long for it."""
     return PRECISIONS if fast_bfloat16() else PRECISIONS[:1]
 
 
