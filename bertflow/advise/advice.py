@@ -40,6 +40,7 @@ from bertflow.next_steps import next_command
 from bertflow.opening import load
 from bertflow.results import AbstractResult
 from bertflow.scoring.domain import DomainCheck
+from bertflow.scoring.random_pairs import FEWEST
 from bertflow.scoring.scores import ScoreCalibrator
 from bertflow.tables import Section, Strong, Table
 
@@ -72,6 +73,7 @@ class Advice(AbstractResult):
         system: The candidate to use; "raw" for none.
         standing: Whether the change is proven on the text or likely (``bertflow.advise.verdict``); empty for none.
         reasons: Plain sentences with the numbers behind the verdict.
+        naming: What it would gain to name a purpose; empty where one was named.
         shape: What the geometry of the plain mean of the layers says of the encoder.
         cut: How many sentences are longer than the encoder reads; None for one that reads them whole.
         geometry: "fitted_raw": of raw embeddings of the text that was fitted on; "reference_raw" and
@@ -100,6 +102,7 @@ class Advice(AbstractResult):
     system: str
     standing: str
     reasons: tuple[str, ...]
+    naming: str
     shape: Shape
     cut: Cut | None
     geometry: Mapping[str, Geometry]
@@ -145,13 +148,19 @@ class Advice(AbstractResult):
         yield from (f"{at}. {reason}" for at, reason in enumerate(self.reasons[:REASONS], start=1))
         yield ""
         yield from self._threshold()
+        if self.queries is not None and self.queries.out_of_domain is not None:
+            yield f"queries   {next(self.queries.lines())}"
+        if self.naming:
+            yield f"purpose   {self.naming}"
         yield from self._files()
 
     def _threshold(self) -> Iterator[str]:
         """The cosine from which on two texts are a match."""
         with suppress(UsageError):
             at = self.scores.strict_threshold()
-            passing = f"1 of {1 / at.rate:,.0f} random pairs passes"
+            of = " of a query and a text" if self.scores.queries_ else ""
+            few = f"; {FEWEST} queries get one of their own" if self.queries and not of else ""
+            passing = f"1 of {1 / at.rate:,.0f} random pairs{of} passes{few}"
             yield f"threshold a cosine of {at.value:.2f} or more is a match: {passing}"
 
     def _files(self) -> Iterator[str]:
@@ -161,18 +170,16 @@ class Advice(AbstractResult):
         yield f"files     {self.folder / self._place}, {self.folder / 'geometry' / REPORT}"
         yield from self.exported
         if self.beside:
-            yield (
-                f"beside    {self.folder / BESIDE}: {self.beside} may help or harm, so it was not written over your "
-                "encoder"
-            )
+            yield f"beside    {self.folder / BESIDE}: {self.beside}, which may help or harm"
         if self.asked is not None:
             yield f"asked     {self.folder / ASKED}: fill in the score of {len(self.asked)} pairs, then --labels FILE"
         if self.standing == LIKELY or self.beside:
-            more = f"{FEWEST_LABELS} pairs or more; --ask 100 writes such a table"
+            more = f"{FEWEST_LABELS} pairs or more (--ask 100 makes a table)"
             for one in (one.evidence for one in self.evidence[:1] if not one.evidence.mined):
                 n = sum(map(len, (one.judging, one.choosing)[: 1 if one.asked else 2]))
-                more = f"more pairs: the {n:,} that you gave are too few to tell"
-            yield f"prove     --labels FILE with {more}"
+                more = f"more pairs (the {n:,} given are too few to tell)"
+            bare = isinstance(self.encoder.raw, VectorEncoder) and not self.encoder.raw.has_text
+            yield f"prove     again with {'the text of the vectors and ' * bare}--labels FILE, {more}"
         yield f"details   {self.folder / 'fix.md'}, or --details"
 
     def parts(self) -> Iterator[Table | Section | str]:

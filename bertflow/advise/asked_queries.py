@@ -72,12 +72,12 @@ class AskedQueries:
         """Whether the queries are like the text."""
         n = f"{self.comparison.queries:,} queries"
         if self.out_of_domain is None or self.percentile is None:
-            yield f"Whether the {n} are in domain is not known: there is too little text."
+            yield f"Whether the {n} are in domain is not known: that needs two sentences a dimension."
         else:
             yield (
-                f"{100 * self.out_of_domain:.0f} % of the {n} are out of domain ({STRANGE:g} % of the text is); their "
-                f"median percentile among held-out text is {self.percentile:.1f}."
+                f"{100 * self.out_of_domain:.0f} % of the {n} are out of domain ({STRANGE:g} % of ordinary text is)."
             )
+            yield f"Their median percentile among held-out text is {self.percentile:.1f}."
         yield f"They reach {self.reached} of {self.clusters} clusters of the text."
 
     def section(self) -> Section:

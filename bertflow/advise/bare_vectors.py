@@ -27,6 +27,7 @@ class VectorEncoder(AbstractEncoder):
         queries: A file of vectors of queries, if there are any; ``queries`` numbers them.
 
     Attributes:
+        has_text: Whether there are sentences.
         provenance: What a calibrator of the vectors was fitted on: encoder and text of a store; None for a file.
 
     Raises:
@@ -36,7 +37,7 @@ class VectorEncoder(AbstractEncoder):
     def __init__(
         self, path: Path, sentences: Sequence[str] | None, most: int, seed: int, queries: Path | None = None
     ) -> None:
-        self._path = path
+        self._path, self.has_text = path, sentences is not None
         source = EmbeddingStore.open(path) if path.is_dir() else open_vectors(path)
         self.provenance: Provenance | None = None
         places = np.arange(source.n)

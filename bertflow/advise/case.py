@@ -71,7 +71,7 @@ class Request:
             UsageError: For the first option that cannot be used.
         """
         if self.queries is not None and self.vectors is not None:
-            raise UsageError("queries need an encoder, and vectors have none. Give query_vectors, or the encoder.")
+            raise UsageError("queries need an encoder, and vectors have none. Leave them out, and give query_vectors.")
         if self.query_vectors is not None and self.vectors is None:
             raise UsageError("query_vectors belong to vectors, and an encoder was given. Give queries.")
         parse_candidates(self.candidates)

@@ -66,6 +66,11 @@ class EvidenceKind:
     plain: str
     shown: Mapping[str, str]
 
+    @property
+    def measures(self) -> str:
+        """The purpose that it measures."""
+        return "search" if self.metric == "mrr" else "similarity"
+
 
 RANKING = {"hit@1": "hit@1", "mrr": "MRR", "random_median_cosine": "median cosine", "random_p95_cosine": "95 % cosine"}
 LABELLED: Mapping[str, EvidenceKind] = {
@@ -167,7 +172,7 @@ def _words(text: str) -> list[str]:
 def announced(evidence: Sequence[Evidence], missing: str, bare: bool = False) -> str:
     """What can be said in the end, before anything is encoded: which evidence decides, and how much there is."""
     if not evidence:
-        agree = "" if bare else ", and pairs of docstrings must not speak against it"
+        agree = "" if bare else ", and docstring pairs can stop it, if the text is like them"
         return (
             f"{missing} So nothing can be proven on it: the geometry decides whether a change is likely to help{agree}."
         )
@@ -176,7 +181,7 @@ def announced(evidence: Sequence[Evidence], missing: str, bare: bool = False) ->
     if first.asked:
         return (
             f"{len(first.judging):,} of {first.asked:,} {first.kind.title} are filled in and decide: all of them "
-            f"choose and test, corrected for the number of candidates{beside}"
+            f"choose the change, and all of them test it, corrected for the number of candidates{beside}"
         )
     return f"{_counted(first)} decide: half of them choose the change, half test it, so it can be proven{beside}"
 

@@ -181,16 +181,19 @@ class SplitText:
 
     @property
     def counted(self) -> str:
-        """How the rows add up."""
-        return added_up(self.rows, self.unit, ALWAYS)
+        """How the rows add up, and how many sentences those used hold, if more or fewer."""
+        held = "" if len(self.fitted) == self.rows["used"] else f"; those used hold {len(self.fitted):,} sentences"
+        return f"{added_up(self.rows, self.unit, ALWAYS)}{held}"
 
     @property
     def without_pairs(self) -> str:
         """Why there are no mined pairs to judge by."""
         if not self.mined:
+            if self.columns and self.columns.paired:
+                return f"no row has {LEAST_WORDS} words or more in both columns, so there are no pairs."
             where = "paragraphs, blank lines, or question and answer columns"
             return f"the text has no structure to mine pairs from ({where})."
-        return f"the structure of the text gives {self.mined:,} of some 300 pairs that are needed."
+        return f"the text holds {self.mined:,} pairs, and some 300 are needed."
 
 
 def split_text(

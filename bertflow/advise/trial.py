@@ -43,6 +43,11 @@ from bertflow.scoring.domain import DomainCheck
 from bertflow.training import Purpose
 
 SPANS_FEWER = "the sentences span fewer directions"
+NAMING = "--purpose search gained 5 points more on other texts, topic 6"
+ELSEWHERE = (
+    "On other texts, --purpose search gained 5.5 points more of search (P@10 or hit@1 x 100) than no purpose, and "
+    "--purpose topic 6.5 more of neighbors of one kind (P@10 x 100; benchmarks/harm.md)."
+)
 HELPS_NOT = (
     "{} gains nothing on titles, or where few directions hold the variance of any text (benchmarks/EXPLORED.md)."
 )
@@ -184,6 +189,7 @@ def advise(request: Request) -> Advice:
         request.say(line)
     found = Findings.of(request, case, plan)
     decision = found.decide(request, case, plan.usable)
+    naming = _naming(request, plan, found, decision)
     choices = _choices(request, case, plan, found, decision)
     split, seed, advised, own = case.split, request.seed, found.systems[decision.system], case.own
     asked = choose_pairs(found.systems, [*split.reference, *split.fitted], request.ask, seed) if request.ask else None
@@ -200,7 +206,8 @@ def advise(request: Request) -> Advice:
         verdict=decision.verdict,
         system=decision.system,
         standing=decision.standing,
-        reasons=(*decision.reasons, *_naming(plan, found, decision)),
+        reasons=(*decision.reasons, *([naming[1]] if naming[1] else [])),
+        naming=naming[0],
         shape=found.shape,
         cut=found.cut,
         geometry=geometry,
@@ -222,13 +229,15 @@ def advise(request: Request) -> Advice:
     )
 
 
-def _naming(plan: FitPlan, found: Findings, decision: Decision) -> tuple[str, ...]:
-    """What it would gain to name search as the only purpose, where pairs measured it."""
+def _naming(request: Request, plan: FitPlan, found: Findings, decision: Decision) -> tuple[str, str]:
+    """What it would gain to name a purpose, in short and at length; empty where one was named."""
     names = {*plan.search.get(found.shape.steep, ())} & plan.usable & found.systems.keys()
     best = found.judged[0].limited(names).chosen if found.judged else None
-    if best in (None, decision.system) or found.vetoes[best]:
-        return ()
-    return (f"For search alone (--purpose search): {found.judged[0].said_of(best)}",)
+    if best not in (None, decision.system) and not found.vetoes[best]:
+        gain = 100 * found.judged[0].lead(best).difference
+        return f"--purpose search gains {gain:+.1f} on these pairs, with {best}", found.judged[0].said_of(best)
+    helps = request.purpose == "all" and request.candidates is None and looks_raw(found.raw, found.shape)
+    return (NAMING, ELSEWHERE) if helps else ("", "")
 
 
 def _look_at_queries(case: Case, found: Findings, system: str, domain: DomainCheck | None, seed: int) -> AskedQueries:

@@ -1,6 +1,7 @@
 """What ``bertflow fix`` makes of what a user has: columns of a table, rows that add up, queries without labels."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -111,8 +112,10 @@ def test_the_lines_of_plain_text_add_up(encoder, tmp_path):
     assert sum(rows.values()) == whole == 1262
     assert (rows["duplicates"], rows["empty"]) == (40, 421)
     assert rows["used"] == len(advice.text.fitted) - ("The dog 7 runs." in advice.text.fitted)
+    two = "The dog 7 runs." in advice.text.fitted
     assert line(said, "rows") == (
         f"rows      1,262 lines = {rows['used']} used + {rows['put aside']} put aside + 40 duplicates + 421 empty"
+        f"{f'; those used hold {len(advice.text.fitted)} sentences' * two}"
     )
 
 
@@ -146,7 +149,19 @@ def test_queries_are_shown_before_and_after(encoder, tmp_path):
     assert found.out_of_domain == pytest.approx((percentiles <= 1).mean())
     assert 1 < found.reached <= found.clusters == 20
     assert f"They reach {found.reached} of 20 clusters of the text." in advice.to_markdown()
+    shown = [*advice.answer()]
+    assert (
+        f"queries   {100 * found.out_of_domain:.0f} % of the 60 queries are out of domain (1 % of ordinary text is)."
+        in shown
+    )
+    assert sum("random pairs of a query and a text pass" in line for line in shown) == 1
     assert json.loads(advice.to_json())["queries"]["comparison"]["queries"] == 60
+
+
+def test_fewer_queries_than_a_threshold_needs_are_said(encoder):
+    advice, _ = fixed(encoder, plain(900), queries=plain(20, 4))
+    (line,) = (line for line in advice.answer() if line.startswith("threshold"))
+    assert line.endswith("random pairs passes; 50 queries get one of their own")
 
 
 def test_queries_choose_nothing(encoder):
@@ -184,7 +199,7 @@ def test_queries_that_cannot_be_used_are_refused(encoder, tmp_path, refusal):
     )
     np.save(tmp_path / "x.npy", np.eye(300, 8, dtype=np.float32))
     assert refusal(lambda: bertflow.fix(vectors=tmp_path / "x.npy", queries=plain(60, 4)), error=UsageError) == (
-        "queries need an encoder, and vectors have none. Give query_vectors, or the encoder."
+        "queries need an encoder, and vectors have none. Leave them out, and give query_vectors."
     )
 
 
@@ -229,3 +244,31 @@ def test_a_candidate_that_keeps_more_directions_than_the_text_spans_is_left_out(
     advice = bertflow.fix(vectors=tmp_path / "x.npy", candidates="whitening(8),center")
     assert set(advice.systems) == {"raw", "center"}
     assert advice.not_tried == {"whitening(8)": "the sentences span fewer directions"}
+
+
+def test_what_naming_a_purpose_would_gain_is_said_where_none_is_named(encoder):
+    text = [line for a, b in zip(plain(400, 5), plain(400, 6), strict=False) for line in (a, f"{b} {a}", "")]
+    free = {"candidates": None, "resamples": 100}
+    by_pairs, named = (bertflow.fix(encoder, text, **free, **one) for one in ({}, {"purpose": "search"}))
+    assert re.fullmatch(r"--purpose search gains \+\d+\.\d on these pairs, with sif.*", by_pairs.naming)
+    assert " mined pairs (not used to fit or choose), search quality (MRR x 100) is " in by_pairs.reasons[-1]
+    assert f"purpose   {by_pairs.naming}" in [*by_pairs.answer()]
+    assert named.naming == ""
+    elsewhere = bertflow.fix(encoder, plain(900), **free)
+    assert elsewhere.naming == "--purpose search gained 5 points more on other texts, topic 6"
+
+
+def test_columns_whose_pairs_are_too_short_say_so(encoder, tmp_path):
+    (tmp_path / "shop.csv").write_text(
+        "\n".join(["question,answer", *(f"why {n},{one}" for n, one in enumerate(plain(600)))])
+    )
+    _, said = fixed(encoder, tmp_path / "shop.csv")
+    assert "no row has 3 words or more in both columns, so there are no pairs." in line(said, "evidence")
+
+
+def test_sentences_of_the_rows_are_counted_beside_them(encoder):
+    text = [f"{a.capitalize()}. {b.capitalize()}." for a, b in zip(plain(500, 5), plain(500, 6), strict=False)]
+    advice, said = fixed(encoder, text)
+    rows = advice.text.rows["used"]
+    assert rows < len(advice.text.fitted)
+    assert line(said, "rows").endswith(f" duplicates; those used hold {len(advice.text.fitted):,} sentences")

@@ -9,7 +9,18 @@ import torch
 
 from bertflow.advise.evidence import LABELLED, MINED, STAND_IN, Evidence, Judgement, announced
 from bertflow.advise.likely import CENTERED, FEW, PURPOSES, WIDEST, Geometry, Shape, fallbacks, linear_form, recipes
-from bertflow.advise.verdict import LIKELY, MINED_ONLY, PROOF, PROVEN, RESCALE, RESCALED, UNKNOWN, decide
+from bertflow.advise.verdict import (
+    LIKELY,
+    MINED_ONLY,
+    PROOF,
+    PROVEN,
+    RESCALE,
+    RESCALED,
+    SEARCH_ONLY,
+    SIMILARITY_ONLY,
+    UNKNOWN,
+    decide,
+)
 from bertflow.affine import whitening_map
 from bertflow.calibration.spelling import parse_calibrator
 from bertflow.evaluation.significance import Difference
@@ -356,17 +367,27 @@ def test_without_pairs_the_reasons_say_what_is_missing():
 
 
 @pytest.mark.parametrize(
-    ("evidence", "said"),
+    ("kinds", "purpose", "said"),
     [
-        ([figures(MINED, gains=BETTER)], True),
-        ([figures(gains=BETTER), figures(MINED, gains=BETTER)], False),
-        ([figures(MINED)], False),
+        ([MINED], "similarity", MINED_ONLY),
+        ([MINED], "search", None),
+        ([LABELLED["graded"], MINED], "similarity", None),
+        ([LABELLED["graded"], MINED], "all", SIMILARITY_ONLY),
+        ([LABELLED["binary"]], "search", SIMILARITY_ONLY),
+        ([LABELLED["retrieval"]], "search", None),
+        ([LABELLED["retrieval"]], "topic", SEARCH_ONLY),
     ],
-    ids=["mined pairs decided", "labels decided", "nothing is changed"],
 )
-def test_a_change_by_mined_pairs_alone_says_that_they_measure_search(evidence, said):
-    decision = decide(geometry(CONE), evidence, shape=RAW_SHAPE, likely=["whitening"])
-    assert (MINED_ONLY in decision.reasons) == said
+def test_a_proven_change_says_what_its_pairs_do_not_measure(kinds, purpose, said):
+    evidence = [figures(kind, gains=BETTER) for kind in kinds]
+    decision = decide(geometry(CONE), evidence, purpose=purpose, shape=RAW_SHAPE, likely=["whitening"])
+    assert decision.standing == PROVEN
+    assert {MINED_ONLY, SEARCH_ONLY, SIMILARITY_ONLY} & {*decision.reasons} == ({said} if said else set())
+
+
+def test_where_nothing_is_changed_nothing_is_said_of_what_pairs_measure():
+    decision = decide(geometry(CONE), [figures(MINED)], shape=RAW_SHAPE, likely=["whitening"])
+    assert MINED_ONLY not in decision.reasons
 
 
 def test_every_verdict_has_its_row():
