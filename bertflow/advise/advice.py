@@ -1,7 +1,7 @@
 """What ``bertflow.fix`` gives back, and the folder that it writes, whole or not at all.
 
 encoder/                 the encoder, calibrated if that is advised, with scores.json and domain/
-likely/                  where something speaks against what is likely: the encoder with it
+likely/                  where something speaks against what is likely: the encoder, or calibrator, with it
 sentence-transformers/   where a calibrator is advised: the same for other tools
 calibrator/ or scores/   instead of both, where vectors were given without their encoder
 geometry/                the report of `bertflow inspect`, before and after
@@ -169,7 +169,7 @@ class Advice(AbstractResult):
             return
         yield f"files     {self.folder / self._place}, {self.folder / 'geometry' / REPORT}"
         yield from self.exported
-        if self.beside:
+        if self.beside and self._kept(self.beside_encoder) is not None:
             yield f"beside    {self.folder / BESIDE}: {self.beside}, which may help or harm"
         if self.asked is not None:
             yield f"asked     {self.folder / ASKED}: fill in the score of {len(self.asked)} pairs, then --labels FILE"
@@ -232,16 +232,12 @@ class Advice(AbstractResult):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with atomic_folder(folder) as aside:
             place = aside / self._place
-            kept: Any = self.encoder if place.name == "encoder" else self.encoder.calibrator
-            if isinstance(self.encoder.raw, VectorEncoder) and kept is not None:
-                kept = copy.copy(kept)  # a file cannot encode queries: they are made where its vectors were
-                kept.provenance_ = self.encoder.raw.provenance
-            if kept is None:
+            if (kept := self._kept(self.encoder)) is None:
                 place.mkdir()
             else:
                 kept.save(place)
-            if self.beside and place.name == "encoder":
-                self.beside_encoder.save(aside / BESIDE)
+            if self.beside and (kept := self._kept(self.beside_encoder)) is not None:
+                kept.save(aside / BESIDE)
             self.scores.save(place)
             if self.domain:
                 self.domain.save(place)
@@ -261,6 +257,16 @@ class Advice(AbstractResult):
             write_json(aside / "fix.json", advice.as_dict())
             write_text(aside / "fix.md", advice.to_markdown())
         return advice
+
+    def _kept(self, encoder: SentenceEncoder) -> Any:
+        """What is saved of an encoder: itself or, without one that can be saved, its calibrator; None for neither."""
+        if self._place == "encoder":
+            return encoder
+        kept = copy.copy(encoder.calibrator)
+        if isinstance(encoder.raw, VectorEncoder) and kept is not None:
+            # A file cannot encode queries: they are made where its vectors were.
+            kept.provenance_ = encoder.raw.provenance
+        return kept
 
     def _looked_at(self) -> dict[str, SentenceEncoder]:
         """The systems of the report: raw, the first whitening and flow that were tried, and the advised one."""

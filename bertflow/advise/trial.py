@@ -236,7 +236,8 @@ def _naming(request: Request, plan: FitPlan, found: Findings, decision: Decision
     if best not in (None, decision.system) and not found.vetoes[best]:
         gain = 100 * found.judged[0].lead(best).difference
         return f"--purpose search gains {gain:+.1f} on these pairs, with {best}", found.judged[0].said_of(best)
-    helps = request.purpose == "all" and request.candidates is None and looks_raw(found.raw, found.shape)
+    free = request.candidates is None and request.vectors is None
+    helps = request.purpose == "all" and free and looks_raw(found.raw, found.shape)
     return (NAMING, ELSEWHERE) if helps else ("", "")
 
 

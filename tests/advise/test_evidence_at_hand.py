@@ -229,6 +229,13 @@ def test_vectors_of_queries_are_judged_like_queries(far, vetoed, tmp_path):
     assert advice.queries.comparison.queries == 200
     assert (advice.system == "raw") == bool(advice.beside) == vetoed
     assert any(one.startswith("The queries are ") for one in advice.reasons) == vetoed
+    saved = advice.saved(tmp_path / "fixed")
+    assert (
+        (tmp_path / "fixed" / "likely").exists() == any(one.startswith("beside ") for one in saved.answer()) == vetoed
+    )
+    if vetoed:
+        kept = bertflow.load_calibrator(tmp_path / "fixed" / "likely")
+        np.testing.assert_allclose(kept.transform(x[:5]), advice.systems[advice.beside].calibrate(x[:5]), atol=1e-5)
 
 
 def test_vectors_of_queries_have_the_width_of_the_texts(tmp_path):
