@@ -73,7 +73,7 @@ class Advice(AbstractResult):
         system: The candidate to use; "raw" for none.
         standing: Whether the change is proven on the text or likely (``bertflow.advise.verdict``); empty for none.
         reasons: Plain sentences with the numbers behind the verdict.
-        naming: What it would gain to name a purpose; empty where one was named.
+        naming: What it would gain to name a purpose, or what the named one may cost other uses.
         shape: What the geometry of the plain mean of the layers says of the encoder.
         cut: How many sentences are longer than the encoder reads; None for one that reads them whole.
         geometry: "fitted_raw": of raw embeddings of the text that was fitted on; "reference_raw" and

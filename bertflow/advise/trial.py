@@ -21,6 +21,7 @@ from bertflow.advise.case import Case, Request
 from bertflow.advise.evidence import Judgement, docstring_evidence
 from bertflow.advise.keeping import AGAIN, KEEP, Choice, choose
 from bertflow.advise.likely import (
+    COSTS,
     CROPPED,
     SPREAD,
     Geometry,
@@ -31,7 +32,7 @@ from bertflow.advise.likely import (
     reads_one_token,
     recipes,
 )
-from bertflow.advise.verdict import Decision, decide, looks_raw
+from bertflow.advise.verdict import PROVEN, Decision, decide, looks_raw
 from bertflow.advise.vetoes import Vetoes
 from bertflow.breadth import are_titles
 from bertflow.calibrated import CalibratedEncoder
@@ -44,6 +45,7 @@ from bertflow.training import Purpose
 
 SPANS_FEWER = "the sentences span fewer directions"
 NAMING = "--purpose search gained 5 points more on other texts, topic 6"
+COST = "may cost other uses {}"
 ELSEWHERE = (
     "On other texts, --purpose search gained 5.5 points more of search (P@10 or hit@1 x 100) than no purpose, and "
     "--purpose topic 6.5 more of neighbors of one kind (P@10 x 100; benchmarks/harm.md)."
@@ -230,7 +232,10 @@ def advise(request: Request) -> Advice:
 
 
 def _naming(request: Request, plan: FitPlan, found: Findings, decision: Decision) -> tuple[str, str]:
-    """What it would gain to name a purpose, in short and at length; empty where one was named."""
+    """What it would gain to name a purpose, or may cost others that one is named: in short, and at length."""
+    by_labels = decision.standing == PROVEN and not found.judged[0].evidence.mined
+    if request.purpose in COSTS and decision.system != RAW and not by_labels:
+        return COST.format(COSTS[request.purpose]), ""
     names = {*plan.search.get(found.shape.steep, ())} & plan.usable & found.systems.keys()
     best = found.judged[0].limited(names).chosen if found.judged else None
     if best not in (None, decision.system) and not found.vetoes[best]:

@@ -21,7 +21,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from bertflow.advise.evidence import FEWEST_LABELS, Evidence, Judgement
-from bertflow.advise.likely import COSTS, Geometry, Shape, linear_form
+from bertflow.advise.likely import Geometry, Shape, linear_form
 from bertflow.advise.naming import advice_for
 from bertflow.calibration.spelling import RAW, parse_system
 from bertflow.evaluation.significance import Difference
@@ -61,7 +61,6 @@ INSTEAD = (
     "(benchmarks/harm.md)."
 )
 WORSE = "So {} is not used."
-COST = "What that may cost other uses: {} (benchmarks/harm.md)."
 RESCALED = "The percentiles in scores.json correct that, and change no ranking."
 
 
@@ -158,8 +157,6 @@ def decide(
         reasons.append(
             f"{stand_in.said_of(stand_in.chosen)} {NOT_AGREED if stand_in.refuses(stand_in.chosen) else STOOD_IN}"
         )
-    if system != RAW and purpose in COSTS and not labelled:
-        reasons.append(COST.format(COSTS[purpose]))
     if standing == LIKELY and not against and shape is not None and (preset := _without_flow(system, purpose, shape)):
         pooling = parse_system(system).pooling
         reasons.append(WITH_FLOW.format(preset, f"{pooling}+flow(auto)" if pooling else "flow(auto)"))
