@@ -30,6 +30,8 @@ DELAY = 1.0
 """Seconds of work after which a bar appears that was not asked for, or the name of work that has none."""
 SILENCE = 20.0
 """Seconds without a word after which a program says that it is still at work."""
+RATE = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_noinv_fmt}]"
+"""Look of a bar: units a second, also where one takes longer, since tqdm's own look then has "1.23s/ steps"."""
 _NAMED: list["Stretch"] = []
 """What is being done in this process, the innermost last."""
 
@@ -58,9 +60,9 @@ def bar(total: int, label: str, show: bool | None = None, unit: str = "sentences
     if total and first and (show or (show is None and watched())):
         from tqdm.auto import tqdm  # loads asyncio
 
-        look: dict[str, Any] = {"unit": f" {unit}", "delay": 0 if show else DELAY, "dynamic_ncols": True}
+        look: dict[str, Any] = {"unit": f" {unit}", "bar_format": RATE, "delay": 0 if show else DELAY}
         with (
-            tqdm(total=total, desc=label, initial=done, **look) as shown,
+            tqdm(total=total, desc=label, initial=done, dynamic_ncols=True, **look) as shown,
             working("", shown.refresh),
         ):
             yield shown.update

@@ -1,4 +1,5 @@
 import logging
+import re
 import sys
 import threading
 
@@ -6,7 +7,7 @@ import pytest
 from tqdm import tqdm
 
 from bertflow.errors import UsageError
-from bertflow.progress import DELAY, SILENCE, LastWord, Lines, bar, never_silent, place, reading, unsaid, working
+from bertflow.progress import DELAY, RATE, SILENCE, LastWord, Lines, bar, never_silent, place, reading, unsaid, working
 
 
 def test_a_bar_that_is_asked_for_is_shown_on_stderr_alone(capsys):
@@ -15,8 +16,12 @@ def test_a_bar_that_is_asked_for_is_shown_on_stderr_alone(capsys):
             advance(units)
     shown = capsys.readouterr()
     assert "encoding: 100%" in shown.err
-    assert "5/5" in shown.err
+    assert re.search(r"5/5 \[.*, +[\d.?]+ sentences/s]", shown.err)
     assert shown.out == ""
+
+
+def test_a_bar_says_units_a_second_also_where_one_takes_longer():
+    assert tqdm.format_meter(2, 4, 5.0, unit=" steps", bar_format=RATE).endswith(",  0.40 steps/s]")
 
 
 @pytest.mark.parametrize("show", [False, None])
