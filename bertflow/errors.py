@@ -160,6 +160,11 @@ _SHORT = reprlib.Repr()
 vars(_SHORT).update(maxstring=60, maxother=60, maxlong=60, maxlevel=2)
 
 
+def how_many(n: int, units: str) -> str:
+    """How a message counts: 1 step, 2,000 steps."""
+    return f"{n:,} {units.removesuffix('s') if n == 1 else units}"
+
+
 def shown(value: object) -> str:
     """A value for a message: its ``repr``, cut where it is long or deep."""
     return _SHORT.repr(value)

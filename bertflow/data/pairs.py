@@ -35,7 +35,7 @@ from bertflow.data.columns import (
 )
 from bertflow.data.corpus import drawn_rows, require_corpus
 from bertflow.data.tables import TableRow, TextTable, table_name
-from bertflow.errors import DataError
+from bertflow.errors import DataError, how_many
 from bertflow.registry import lookup, several
 from bertflow.text_keys import hash_text, unique_pairs
 
@@ -189,7 +189,7 @@ def load_pairs(
     names = split_columns(columns, "two columns of text, as a,b or 1,2", 2)
     pairs = joined([_read_file(path, kinds, names, classes) for path in given])
     if pairs.dropped:
-        logger.info("%d pairs without a gold label (%s) are left out; %d are kept.", pairs.dropped, NO_GOLD, len(pairs))
+        logger.info("Left out for want of a gold label (%s): %s.", NO_GOLD, how_many(pairs.dropped, "pairs"))
     pairs = checked(pairs, ", ".join(map(str, given)))
     return _collapsed(pairs) if pairs.kind == "classes" else pairs
 
@@ -204,7 +204,9 @@ def load_related(paths: str | Path | Sequence[str | Path]) -> Pairs:
     if len(pairs.negatives) not in (0, len(pairs)):
         raise DataError(f"{place}: some files have a column of negatives, some not. Train on one kind alone.")
     if len(pairs) < 2:
-        raise DataError(f"{place} holds {len(pairs)} pairs, but contrast needs at least 2. Give more pairs.")
+        raise DataError(
+            f"{place} holds {how_many(len(pairs), 'pairs')}, but contrast needs at least 2. Give more pairs."
+        )
     return _collapsed(pairs)
 
 
@@ -274,7 +276,7 @@ def checked(pairs: Pairs, place: str) -> Pairs:
     pairs = _each_once(pairs, place) if pairs.kind == "retrieval" else pairs
     n, (least, what, target) = len(pairs), NEEDS[pairs.kind]
     if n < least:
-        raise DataError(f"{place} holds {n} pairs, but {what} needs at least {least}. Give more pairs.")
+        raise DataError(f"{place} holds {how_many(n, 'pairs')}, but {what} needs at least {least}. Give more pairs.")
     if pairs.target is not None and len(values := set(pairs.target.tolist())) == 1:
         only = pairs.classes[values.pop()] if pairs.classes else f"{values.pop():g}"
         raise DataError(f"{place} gives all {n} pairs the same {target}, {only}. Add pairs with another {target}.")

@@ -27,7 +27,7 @@ import numpy as np
 from bertflow.affine import AffineMap
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.flow import FlowCalibrator
-from bertflow.errors import UsageError
+from bertflow.errors import UsageError, how_many
 from bertflow.evaluation.report import Report
 from bertflow.evaluation.score_table import Column, SystemFacts
 from bertflow.evaluation.significance import Figure, generator
@@ -52,7 +52,7 @@ class SeveralSeeds:
     @property
     def name(self) -> str:
         """What tables call the mean."""
-        return f"flow of {self.flow}, {len(self.seeds)} seed{'s' if len(self.seeds) > 1 else ''}"
+        return f"flow of {self.flow}, {how_many(len(self.seeds), 'seeds')}"
 
     def facts(self, systems: Sequence[SystemFacts]) -> SystemFacts:
         """What the mean says about itself: the same as the given system, with all seeds."""

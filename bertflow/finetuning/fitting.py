@@ -23,7 +23,7 @@ from bertflow.data.pairs import Pairs
 from bertflow.encoder.device import unplanned_attention
 from bertflow.encoder.seen_text import Supervision, save_tuned
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.errors import UsageError
+from bertflow.errors import UsageError, how_many
 from bertflow.finetuning import FinetuneRecipe
 from bertflow.finetuning.joint import Joint
 from bertflow.finetuning.objectives import OBJECTIVES
@@ -121,8 +121,8 @@ class SiameseFit:
         self.n_train, self.n_held_out = len(self.data.batches.units), len(self.data.held_out)
         if self.n_train < recipe.batch_size:
             raise UsageError(
-                f"A step takes finetune.batch_size {recipe.batch_size} pairs, but there are {self.n_train} to "
-                "train on. Give more pairs, or lower it."
+                f"A step takes finetune.batch_size {recipe.batch_size} pairs, got {self.n_train} to train on. Give "
+                "more pairs, or lower it."
             )
         self.start = {"from": description["encoder"], "weights": description["weights"]}
         run = {**self.start, "pairs": pairs.digest(), "seed": seed, **asdict(recipe)}
@@ -148,7 +148,7 @@ class SiameseFit:
         self.module.eval().to(self.encoder.device)
         if not all(bool(parameter.isfinite().all()) for parameter in self.module.parameters()):
             raise DivergenceError(
-                f"The weights should stay finite, but after {self.steps} steps some are not. "
+                f"The weights should stay finite, but after {how_many(self.steps, 'steps')} some are not. "
                 f"Lower finetune.learning_rate (it was {self.recipe.learning_rate:g})."
             )
         self.held_out = self._judged_held_out()

@@ -145,9 +145,8 @@ class Siamese(pl.LightningModule):
         if is_due(self.trainer):
             advice = f"Lower finetune.learning_rate (it was {self.recipe.learning_rate:g}), or use another precision."
             require_finite_loss(self.trainer, judged["loss"], advice)
-            rate = self.trainer.optimizers[0].param_groups[0]["lr"]
-            figures = {f"train/{name}": value for name, value in judged.items()} | {"train/learning_rate": rate}
-            self.log_dict(figures, batch_size=len(batch))
+            rates = {one["rate"]: one["lr"] for one in self.trainer.optimizers[0].param_groups if "rate" in one}
+            self.log_dict({f"train/{name}": value for name, value in (judged | rates).items()}, batch_size=len(batch))
         return judged["loss"]
 
     def validation_step(self, batch: PairBatch, batch_idx: int) -> None:
@@ -179,6 +178,7 @@ class Siamese(pl.LightningModule):
                 "params": [p for p in trained if (p.ndim > 1) == matrix and (id(p) in head) == of_head],
                 "weight_decay": self.recipe.weight_decay if matrix else 0.0,
                 "lr": own if of_head else self.recipe.learning_rate,
+                "rate": "head_learning_rate" if of_head else "learning_rate",
             }
             for of_head in (False, True)
             for matrix in (True, False)

@@ -173,5 +173,5 @@ def read_pairs(
     if options.leave_out:
         pairs = pairs.without_text(hash_texts(unique_sentences(StsSource(options.leave_out, options.data_dir))))
         if not len(pairs):
-            raise DataError(f"All {before} pairs hold a sentence of {options.leave_out}. Give other pairs.")
+            raise DataError(f"Every pair holds a sentence of {options.leave_out}. Give other pairs.")
     return pairs.sample(options.max_pairs, seed), before - len(pairs)

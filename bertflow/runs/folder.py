@@ -35,7 +35,7 @@ from bertflow.calibration.saving import VERSIONED
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.identity import Identity
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import DataError, UsageError, how_many
 from bertflow.files import atomic_folder, remove_unfinished, write_text
 from bertflow.jobs import locked
 from bertflow.onednn import processor
@@ -218,7 +218,9 @@ class RunFolder:
             if isinstance(ours, CSVLogger) and logged.exists():
                 with known_warnings():
                     log_again(ours, logged, self.steps)
-            self.say(f"resumed   {self.checkpoint or 'before its first checkpoint'}, after {self.steps:,} steps")
+            self.say(
+                f"resumed   {self.checkpoint or 'before its first checkpoint'}, after {how_many(self.steps, 'steps')}"
+            )
 
     def _write_facts(self, **more: Any) -> None:
         write_record(self.path / RUN, {**self.facts, **more})

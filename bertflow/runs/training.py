@@ -20,7 +20,7 @@ from bertflow.data.pairs import Pairs
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.options import EncoderRecipe
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.errors import BertflowError, UsageError, require_directions
+from bertflow.errors import BertflowError, UsageError, how_many, require_directions
 from bertflow.files import write_json, write_text
 from bertflow.finetuning import FinetuneRecipe
 from bertflow.finetuning.fitting import SiameseFit, siamese_options
@@ -75,7 +75,8 @@ class FlowRun(Run):
             yield self.note
             return
         yield Strong(self.record.summary())
-        yield f"took      {self.record.steps:,} steps in {self.record.seconds:.0f} s, kept: {self.record.kept}"
+        steps = how_many(self.record.steps, "steps")
+        yield f"took      {steps} in {self.record.seconds:.0f} s, kept: {self.record.kept}"
         yield f"run       {self.folder}"
         if self.status == "interrupted":
             yield "interrupted: the calibrator is the best state so far; --resume auto goes on from the last checkpoint"
@@ -112,14 +113,14 @@ class EncoderRun(Run):
         if self.note:
             yield self.note
             return
-        steps = self.record["steps"]
+        steps = how_many(self.record["steps"], "steps")
         if self.status == "interrupted":
             again = f"the same command with --resume auto --output {self.folder} goes on"
-            yield f"interrupted after {steps:,} steps; {again}"
+            yield f"interrupted after {steps}; {again}"
             return
         judged = [f"{name[9:]} {value:.3f}" for name, value in self.record.items() if name.startswith("held_out_")]
         held_out = f"; held out: {', '.join(judged)}" if judged else ""
-        yield f"\n{steps:,} steps in {self.record['seconds']:.0f} s{held_out}"
+        yield f"\n{steps} in {self.record['seconds']:.0f} s{held_out}"
         yield f"encoder   {self.folder / 'encoder'}"
 
 
@@ -163,7 +164,7 @@ def train_flow(
         facts = {"sentences": len(sentences), "text_keys": digest(hashes), "content": content, "source": source}
         if run.begun:
             require_same_inputs(run.begun, facts, opened)
-        run.say(f"text      {len(sentences):,} sentences")
+        run.say(f"text      {how_many(len(sentences), 'sentences')}")
         x = embedded(opened, sentences, data.store, without_text_hashes=without_text_hashes)
         warn_if_narrow(some_rows(x, MOST), sentences)
         fit = FlowFit(x, recipe, seed, sentences, opened)

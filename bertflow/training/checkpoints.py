@@ -26,7 +26,7 @@ import torch
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 from torch import Tensor
 
-from bertflow.errors import DataError, reason_of
+from bertflow.errors import DataError, how_many, reason_of
 from bertflow.files import atomic_file
 
 CHECKPOINT_STEPS = 1000
@@ -203,9 +203,8 @@ def require_finite_loss(trainer: pl.Trainer, loss: Tensor, advice: str) -> None:
         DivergenceError: If it is not; the message ends with ``advice``.
     """
     if not trainer.strategy.reduce_boolean_decision(bool(torch.isfinite(loss)), all=True):
-        raise DivergenceError(
-            f"The loss should stay finite, but after {trainer.global_step} steps it is {float(loss.detach())}. {advice}"
-        )
+        steps = how_many(trainer.global_step, "steps")
+        raise DivergenceError(f"The loss should stay finite, but after {steps} it is {float(loss.detach())}. {advice}")
 
 
 def is_due(trainer: pl.Trainer) -> bool:

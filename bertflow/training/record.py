@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bertflow.errors import how_many
+
 EVEN = 5e-4
 """Bits per dimension below which two densities are as good as each other."""
 
@@ -129,7 +131,7 @@ class FitRecord:
         z = self.gaussianity
         return f"""# Fit of a flow
 
-Preset `{self.preset}`, seed {self.seed}: {self.steps:,} steps in {self.seconds:.0f} s; kept: {self.kept}\
+Preset `{self.preset}`, seed {self.seed}: {how_many(self.steps, "steps")} in {self.seconds:.0f} s; kept: {self.kept}\
 {" (interrupted)" if self.interrupted else ""}.
 {self.dim_in} dimensions, {self.n_null} of them null; the calibrated embedding has {self.dim_out}.
 

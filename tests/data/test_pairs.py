@@ -96,7 +96,7 @@ def test_pairs_without_a_gold_label_are_dropped_and_counted(write, caplog):
     with caplog.at_level("INFO", "bertflow"):
         pairs = load_pairs(write("a.tsv", TSV + "A cat.\tA dog.\t-\n"), "classes")
     assert (len(pairs), pairs.dropped) == (2, 1)
-    assert caplog.messages == ["1 pairs without a gold label (-) are left out; 2 are kept."]
+    assert caplog.messages == ["Left out for want of a gold label (-): 1 pair."]
 
 
 def test_files_add_up_and_give_their_names(write):
@@ -228,8 +228,8 @@ REFUSED = {
     "classes, empty cell": (TSV + " \tA dog.\tneutral\n", "{}, line 4: the column premise should hold text, got ' '. "
                             "Leave the pair out."),
     "classes, one": (ONE_CLASS, "{} gives all 2 pairs the same class, entailment. Add pairs with another class."),
-    "classes, one pair": (ONE_CLASS[: ONE_CLASS.rindex("A dog runs.")], f"{{}} holds 1 pairs, {FEW}"),
-    "related, one pair": (RELATED, "{} holds 1 pairs, but contrast needs at least 2. Give more pairs."),
+    "classes, one pair": (ONE_CLASS[: ONE_CLASS.rindex("A dog runs.")], f"{{}} holds 1 pair, {FEW}"),
+    "related, one pair": (RELATED, "{} holds 1 pair, but contrast needs at least 2. Give more pairs."),
     "graded, no scores": ("sentence1\tsentence2\tlabel\na\tb\t1\n", "{} should have the columns sentence1 + sentence2 "
                           "+ score | sentence_A + sentence_B + relatedness_score, but has sentence1, sentence2, label. "
                           "Rename its columns."),
@@ -239,7 +239,7 @@ REFUSED = {
                           "another label."),
     "retrieval, column": ("query\tbody\na\tb\n", "{} should have the columns query + text | question + answer, but has "
                           "query, body. Rename its columns."),
-    "retrieval, one pair": ("query\ttext\na\tb\n", "{} holds 1 pairs, but a ranking needs at least 2. Give more "
+    "retrieval, one pair": ("query\ttext\na\tb\n", "{} holds 1 pair, but a ranking needs at least 2. Give more "
                             "pairs."),
 }  # fmt: skip
 

@@ -158,6 +158,21 @@ def test_the_head_has_a_learning_rate_of_its_own(tiny_bert):
     np.testing.assert_allclose(*(fit.encoder.encode(["a dog"]) for fit in fits), atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("objective", "pairs", "expected"),
+    [("classification", PAIRS, {"learning_rate": 1e-5, "head_learning_rate": 5e-3}),
+     ("in-batch-negatives", RELATED, {"learning_rate": 1e-5})],
+)  # fmt: skip
+def test_the_learning_rate_of_a_head_is_logged_under_its_own_name(objective, pairs, expected, tiny_bert):
+    trainer = {"max_steps": 2, "log_every_n_steps": 1}
+    fit = fit_siamese(
+        opened(tiny_bert), pairs, objective=objective, head_learning_rate=1e-2, warmup=0.0, trainer=trainer
+    )
+    logged = fit.module.trainer.logged_metrics
+    rates = {name.removeprefix("train/"): float(logged[name]) for name in logged if name.endswith("_rate")}
+    assert rates == pytest.approx(expected)
+
+
 def test_a_short_run_logs_ten_times():
     assert siamese_options(FinetuneRecipe(batch_size=4), 100)["log_every_n_steps"] == 2
     assert siamese_options(FinetuneRecipe(batch_size=4, epochs=0.1), 100)["log_every_n_steps"] == 1
@@ -278,7 +293,7 @@ def test_a_folder_that_lost_the_text_of_its_labels_is_refused(tiny_bert, tmp_pat
          "none."),
         (PAIRS, {"objective": "triplet"}, "Unknown objective 'triplet'. Known: classification, regression, "
          "in-batch-negatives, simcse."),
-        (PAIRS, {"batch_size": 200}, "A step takes finetune.batch_size 200 pairs, but there are 106 to train on. Give "
+        (PAIRS, {"batch_size": 200}, "A step takes finetune.batch_size 200 pairs, got 106 to train on. Give "
          "more pairs, or lower it."),
         (WITH_NEGATIVES, {"objective": "in-batch-negatives", "joint": "apart"}, "Negatives are for the objective "
          "in-batch-negatives, without joint. Leave their column out."),
