@@ -90,7 +90,7 @@ class Command:
         if as_json:
             print(result.to_json(), end="")
         else:
-            print_parts(result.parts() if own.get("details") else result.answer())
+            print_parts(result.parts() if own.get("details") else result.answer(), output)
         if output:
             result.save(output)
             facts = {"arguments": argv, "seconds": round(time.perf_counter() - begin, 1), **result.run_facts()}

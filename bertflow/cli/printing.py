@@ -61,8 +61,8 @@ def console(stream: TextIO | None = None) -> Any:
     return Console(file=stream, color_system=None if os.environ.get("NO_COLOR") else "auto")
 
 
-def print_parts(parts: Iterable[Table | Section | str]) -> None:
-    """Print what a person reads of a result: lines, and tables, never with cells cut off."""
+def print_parts(parts: Iterable[Table | Section | str], output: object = None) -> None:
+    """Print what a person reads of a result, which is also in ``output``: lines, and tables whose cells are whole."""
     from rich import box
     from rich.markup import escape
     from rich.table import Table as RichTable
@@ -73,7 +73,8 @@ def print_parts(parts: Iterable[Table | Section | str]) -> None:
         pieces = (Strong(part.title), part.table, *part.lines) if isinstance(part, Section) else (part,)
         for one in pieces:
             if isinstance(one, str):
-                say(Strong(f"\n{one}") if isinstance(one, Strong) else one)
+                said = one.replace("or --output DIR", f"or in {output}") if output else one
+                say(Strong(f"\n{one}") if isinstance(one, Strong) else said)
                 continue
             for piece in fitting(one, out.width) if out.is_terminal else (one,):
                 printed = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)

@@ -13,10 +13,10 @@ from bertflow.errors import MissingExtraError
 from bertflow.files import write_text
 from bertflow.progress import peak_memory, working
 from bertflow.results import AbstractResult
-from bertflow.tables import MISSING, Strong, Table, to_csv
+from bertflow.tables import MISSING, Strong, Table, number, to_csv
 
-BEST = 10
-"""Poolings that are shown at first."""
+BEST = 6
+"""Poolings that are shown at first: with what is said of them they fit on a screen of 24 lines."""
 
 
 @dataclass(frozen=True)
@@ -132,15 +132,22 @@ class Sweep(AbstractResult):
         yield from self.how
 
     def answer(self) -> Iterator[Table | str]:
-        """The best poolings, what was best in each column, and what the numbers are."""
+        """The best poolings, what the numbers are, and at last what was best in each column, by how much."""
         table, falling = self.table(), sorted(self.shown, key=lambda row: -row.value)
         first = [*dict.fromkeys(row.pooling for row in (*self.best(), *falling))][:BEST]
         yield Table(table.header, tuple(line for line in table.lines if line[0] in first))
         if len(table.lines) > BEST:
             yield f"These are the best {BEST} of {len(table.lines)} poolings. All of them: --details, or --output DIR."
-        for row in self.best():
-            yield Strong(f"Best {row.column}: {row.pooling}, {self.spelled.format(*row.cells)}.")
         yield self.how[0]
+        yield Strong("\n".join(map(self._ahead, self.best())))
+
+    def _ahead(self, best: SweepRow) -> str:
+        """The best of a column, and how far it is above the mean of the last layer; above the next best without it."""
+        others = [row for row in self.shown if row.column == best.column and row.pooling != best.pooling]
+        usual = f"mean({self.encoder['blocks']})"
+        other = max(others, key=lambda row: (row.pooling == usual, row.value), default=None)
+        said = f"Best {best.column}: {best.pooling}, {self.spelled.format(*best.cells)}"
+        return f"{said}, {number(best.value - other.value, '', '+')} against {other.pooling}." if other else f"{said}."
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON."""

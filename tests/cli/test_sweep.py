@@ -46,6 +46,21 @@ def test_its_files_are_written_and_repeat_byte_for_byte(tiny_bert, task, tmp_pat
     assert set(record) == {"arguments", "seconds", "peak_memory_bytes", "scratch_bytes"}
 
 
+def test_the_answer_fits_on_a_screen_and_ends_with_the_best_by_how_much(tiny_bert, task, tmp_path, capsys):
+    assert main(["sweep", str(tiny_bert), "--tasks", task, "--device", "cpu", "--output", str(tmp_path / "out")]) == 0
+    out = capsys.readouterr().out.splitlines()
+    answer = out[next(at for at, line in enumerate(out) if line.startswith(" pooling")) :]
+    assert len(answer) <= 20
+    rows = json.loads((tmp_path / "out" / "sweep.json").read_text())["rows"]
+    values = {row["pooling"]: row["value"] for row in rows if row["calibrator"] == "raw"}
+    best = max(values, key=values.get)
+    gain = 100 * (values[best] - values["mean(4)"])
+    assert answer[-5:-3] == ["", f"Best raw: {best}, {100 * values[best]:.2f}, {gain:+.2f} against mean(4)."]
+    assert answer[-3].startswith("Best whitening: ")
+    assert answer[-1].startswith("next: bertflow inspect ")
+    assert f"--details, or in {tmp_path / 'out'}." in "\n".join(answer)
+
+
 @pytest.mark.filterwarnings("always:no heatmap")
 def test_without_matplotlib_the_rest_is_written_and_that_is_said(tiny_bert, task, tmp_path, capsys, monkeypatch):
     monkeypatch.delitem(sys.modules, "bertflow.plots", raising=False)
