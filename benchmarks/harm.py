@@ -52,9 +52,9 @@ from bertflow.encoder.abstract import Role, SentenceEncoder
 from bertflow.encoder.embedded import embedded_encoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import NullDirectionWarning
+from bertflow.evaluation.bm25 import bm25_scores
 from bertflow.evaluation.systems import SharedPass
 from bertflow.retrieval.adapting import only_queries_of
-from bertflow.retrieval.bm25 import bm25_scores
 from bertflow.similarity import unit_rows
 from bertflow.tables import write_rows
 

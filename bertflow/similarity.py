@@ -16,6 +16,8 @@ from bertflow.errors import DataError
 Array = NDArray[np.floating]
 Paired = Callable[[Array, Array], NDArray[np.float64]]
 OUT = "Leave the row out."
+TIE = 1e-12
+"""Cosines this close are equal: those of equal rows have other last digits in another block."""
 AT_A_TIME = 4096
 """Pairs of rows that are turned into float64 at a time."""
 

@@ -5,10 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from bertflow.data.docstrings import DOCSTRINGS
 from bertflow.encoder.embedded import embedded_encoder
 from bertflow.errors import UsageError, require_between, require_seed
 from bertflow.files import require_files, require_place
-from bertflow.geometry import DOCSTRINGS, FEWEST, require_page, run_folder
+from bertflow.geometry import FEWEST, require_page, run_folder
 from bertflow.registry import lookup
 
 if TYPE_CHECKING:

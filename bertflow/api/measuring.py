@@ -60,7 +60,7 @@ def evaluate(
             is otherwise the end of its path.
         tasks: Tasks, suites and tables of your own, with commas (default: sts7; none with retrieval or binary).
         data_dir: Folder of the STS data; the default is the hub, at pinned revisions.
-        retrieval: Table of queries and their texts, to be ranked as well.
+        retrieval: Table of queries and their texts, to be ranked as well; docstrings: some of the installed packages.
         binary: Table of pairs labelled 0 or 1, scored by ROC AUC as well.
         similarity: cosine, dot, euclidean or manhattan.
         aggregation: Aggregation of the printed table: all, mean or wmean.

@@ -60,6 +60,10 @@ PACKAGES: Mapping[str, str] = {
 """The core dependencies, and of what they always bring along that which holds much prose; a row is the name of a
 module and that of the package it comes with."""
 
+DOCSTRINGS = "docstrings"
+"""Name of the pairs, which options take in place of a file."""
+DOCSTRING_PAIRS = 500
+"""Pairs of docstrings, where no others are given."""
 LEFT_OUT = frozenset(
     {"site-packages", "dist-packages", "test", "tests", "testing", "idlelib", "lib2to3", "__pycache__"}
     # transformers describes hundreds of models in one and the same words, and they take a third of the time.
@@ -120,7 +124,7 @@ def docstring_pairs(files: int | None = None) -> Pairs:
     versions = ", ".join(f"{package} {version(package)}" for package in packages)
     first, second = zip(*pairs, strict=True) if pairs else ((), ())
     source = f"docstrings of Python {platform.python_version()}, {versions}"
-    return Pairs("docstrings", first, second, kind="retrieval", source=source)
+    return Pairs(DOCSTRINGS, first, second, kind="retrieval", source=source)
 
 
 def docstring_corpus(n_pairs: int, n_sentences: int | None = None, seed: int = 0) -> tuple[list[str], Pairs]:

@@ -10,6 +10,7 @@ from typing_extensions import TypedDict, Unpack
 
 from bertflow.calibration.spelling import RAW, parse_systems
 from bertflow.data.corpus import load_sentences
+from bertflow.data.docstrings import DOCSTRING_PAIRS, DOCSTRINGS, docstring_pairs
 from bertflow.data.pairs import Pairs, load_pairs, unique_sentences
 from bertflow.data.sts import StsSource, load_sts
 from bertflow.data.sts_tasks import suites_of
@@ -240,7 +241,7 @@ def evaluate_models(
         raise UsageError("fit_on is for the baselines, but none were asked for. Add compare, as center,whitening.")
     require_between(0, MOST_RESAMPLES, resamples=scoring.get("resamples"))
     require_seed(scoring.get("seed"))
-    require_files(*given.values(), None if fit_on == "eval" else fit_on)
+    require_files(*(one for one in given.values() if one != DOCSTRINGS), None if fit_on == "eval" else fit_on)
     listed = [models] if isinstance(models, str) or not isinstance(models, Sequence) else models
     split = [split_name(model) for model in listed]
     named = [model for _, model in split]
@@ -259,6 +260,8 @@ def evaluate_models(
         for one in baselines:
             require_fitted_on(one, any(fitted is not None for fitted in calibrators))
     # Everything is read before anything is computed.
+    if given.get("retrieval") == DOCSTRINGS:
+        given["retrieval"] = docstring_pairs().sample(DOCSTRING_PAIRS, scoring.get("seed", 0))
     others = [load_pairs(one, kind) for kind, one in given.items()]
     sets = [load_sts(task, data_dir) for task in tasks]
     added = list(studies())
@@ -270,6 +273,8 @@ def evaluate_models(
     report = score_sets(systems, [*sets, *others], **scoring, scorers=scorers, seeds=several)
     report = replace(report, aggregation=aggregation)
     report = several.add_to(report) if several else report
+    for queried in (one for one in others if one.kind == "retrieval"):
+        report = report.beside_bm25(queried)
     for study in added:
         report = study.add_to(report, systems, progress)
     required = {one.name for one in opened if one.calibrator}

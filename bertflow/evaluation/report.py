@@ -15,9 +15,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar
 
+from bertflow.data.pairs import Pairs
 from bertflow.data.sts_tasks import SUITES
 from bertflow.errors import UsageError, require_between
 from bertflow.evaluation.aggregation import AGGREGATIONS
+from bertflow.evaluation.bm25 import BM25, bm25_values
 from bertflow.evaluation.mteb_files import MAIN_SCORE, mteb_files, predictions_csv
 from bertflow.evaluation.score_table import Column, Row, ScoreTable, SystemFacts, setting
 from bertflow.evaluation.significance import A_TEST, LEVEL
@@ -26,7 +28,9 @@ from bertflow.results import AbstractResult
 from bertflow.tables import UNSCALED, Section, Strong, Table, interval, number
 
 SAID = {True: "significantly better than", False: "no significant difference from", None: "ahead of"}
-"""Words about the best system, by whether a difference is separable."""
+"""Words about a system that is not below another, by whether the difference is separable."""
+BELOW = {**SAID, True: "significantly worse than", None: "behind"}
+"""Words about a system that is below another."""
 VERSIONS = ("bertflow", "torch", "transformers", "numpy", "scipy")
 
 
@@ -35,6 +39,7 @@ class Report(ScoreTable, AbstractResult):
     """What ``evaluate`` and its parts give back.
 
     Attributes:
+        plain: Lines of the table below the systems: what needs no encoder.
         beside: Sections right below the scores, whose columns they have.
         sections: Tables below all.
         data: More numbers for the JSON, by name.
@@ -42,6 +47,7 @@ class Report(ScoreTable, AbstractResult):
         below: Thresholds that were missed, in words.
     """
 
+    plain: tuple[tuple[str, ...], ...] = ()
     beside: tuple[Section, ...] = ()
     sections: tuple[Section, ...] = ()
     data: Mapping[str, Any] = field(default_factory=dict)
@@ -62,6 +68,17 @@ class Report(ScoreTable, AbstractResult):
         more: dict[str, Any] = {"data": {**self.data, **(data or {})}, "files": {**self.files, **(files or {})}}
         return replace(self, beside=(*self.beside, *beside), sections=(*self.sections, *sections), **more)
 
+    def beside_bm25(self, pairs: Pairs) -> "Report":
+        """The report with a line on how words in common rank the texts of some queries."""
+        values = bm25_values(pairs)
+        found = (values.get(one.place.metric) if one.place.task == pairs.task else None for one in self.columns)
+        return replace(self, plain=((BM25, *map(number, found)),), data={**self.data, BM25: values})
+
+    def table(self, columns: Sequence[Column] | None = None) -> Table:
+        """The values, x 100; below them, in the own columns, what needs no encoder."""
+        scores = super().table(columns)
+        return scores if columns else replace(scores, lines=(*scores.lines, *self.plain))
+
     def comparison(self) -> list[str]:
         """The best system against each other one, on the suite or else the first column; each kind of task apart.
 
@@ -70,16 +87,33 @@ class Report(ScoreTable, AbstractResult):
         return [self._versus(lead, best, other) for lead, best, others in self._leads() for other in others]
 
     def summary(self) -> Iterator[str]:
-        """A comparison in one line for each kind of task, without tasks and intervals."""
+        """Which system is best, in one line for each kind of task, without tasks and intervals."""
         for lead, best, others in self._leads():
             apart: dict[str, list[str]] = {}
             compared = ((other, self.compared(best.system, other.system)) for other in others)
             for other, rows in compared:
                 (one,) = (row for row in rows if row.place == lead.place)
                 gap = number(one.difference, best.metric, "+")
-                apart.setdefault(SAID[one.separable], []).append(f"{other.system} ({gap})")
+                apart.setdefault((BELOW if one.difference < 0 else SAID)[one.separable], []).append(
+                    f"{other.system} ({gap})"
+                )
             said = "; ".join(f"{words} {', '.join(names)}" for words, names in apart.items())
-            yield f"{lead.title}: {best.system} {number(best.value, best.metric)}, {said}."
+            first = " is best" if best.value >= others[0].value else ""
+            value, raw = number(best.value, best.metric), self._raw_above([best, *others])
+            words = self.data.get(BM25, {}).get(best.metric, 0.0)
+            more = f" {BM25}, without an encoder, scores higher still ({number(words)})." if words > best.value else ""
+            yield f"{lead.title}: {best.system}{first} ({value}), {said}.{raw}{more}"
+
+    def _raw_above(self, rows: Sequence[Row]) -> str:
+        """Which calibrated systems are below their encoder without a calibrator, in words; empty if none is."""
+        facts = {system.name: system for system in self.shown}
+        weights = {name: one.description.get("weights") for name, one in facts.items() if one.embeds}
+        calibrated = [row for row in rows if facts[row.system].text]
+        for one in sorted((row for row in rows if row not in calibrated), key=lambda row: -row.value):
+            own = [row for row in calibrated if weights[row.system] == weights.get(one.system, "")]
+            if below := [row.system for row in own if row.value < one.value]:
+                return f" Here {one.system}, without a calibrator, scores higher than {', '.join(below)}."
+        return ""
 
     def _leads(self) -> Iterator[tuple[Column, Row, list[Row]]]:
         """For each kind of task, the column that counts, its best system and the others."""
@@ -124,7 +158,8 @@ class Report(ScoreTable, AbstractResult):
         if poolings[1:]:
             yield f"Poolings differ ({', '.join(poolings)}), so a difference may not come from the map alone."
         same = f"pooling {poolings[0]}; " if len(poolings) == 1 else ""
-        yield f"{self._scale(used)}; {same}{_seen(used)}. How each number was made: --details, or --output DIR."
+        bm25 = f"; {BM25}: words in common" if self.plain else ""
+        yield f"{self._scale(used)}; {same}{_seen(used)}{bm25}. How each number was made: --details, or --output DIR."
         yield from self.sections
 
     def as_dict(self) -> dict[str, Any]:

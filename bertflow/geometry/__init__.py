@@ -11,8 +11,8 @@ from bertflow.errors import UsageError
 
 FEWEST = 24
 """Fewest sentences for a report: ten neighbors are then fewer than half of them."""
-DOCSTRINGS, NONE = "docstrings", "none"
-"""What ``pairs`` may be besides a task and a table."""
+NONE = "none"
+"""What ``pairs`` may be besides a task, a table and docstrings."""
 
 
 def require_page(output: str | Path | None, open_report: bool) -> None:

@@ -15,14 +15,14 @@ from bertflow.calibration.closed_forms import Whitening
 from bertflow.calibration.flow import FlowCalibrator
 from bertflow.calibration.spelling import parse_systems
 from bertflow.data.corpus import count_words, drawn_rows, load_sentences, read_frequencies
-from bertflow.data.docstrings import docstring_corpus
+from bertflow.data.docstrings import DOCSTRING_PAIRS, DOCSTRINGS, docstring_corpus
 from bertflow.data.pairs import Pairs
 from bertflow.data.sts import StsSource
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.systems import SharedPass, build_systems, open_system
-from bertflow.geometry import DOCSTRINGS, FEWEST, NONE, pairs, run_folder
+from bertflow.geometry import FEWEST, NONE, pairs, run_folder
 from bertflow.geometry.report import REPORT, GeometryReport
 from bertflow.geometry.sections import Material, make_report
 from bertflow.next_steps import next_command, option_words
@@ -32,8 +32,6 @@ LOOKED_AT = 2000
 """Largest sample of sentences for the report of another command."""
 FITTED = 6000
 """Largest sample of sentences that calibrators are fitted on."""
-DOCSTRING_PAIRS = 500
-"""Pairs of docstrings, where no others are given."""
 
 
 def write_report(

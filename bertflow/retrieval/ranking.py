@@ -22,7 +22,7 @@ from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError, UsageError, shown
 from bertflow.retrieval.collections import AbstractCollection
 from bertflow.retrieval.storage import ROWS, Storage
-from bertflow.similarity import COSINE, unit_rows
+from bertflow.similarity import COSINE, TIE, unit_rows
 
 CELLS = 2**25
 """Scores computed at a time: 128 MB."""
@@ -33,8 +33,6 @@ TOGETHER, GROUPS, PAIRS = 16, 128, 50_000
 may be of one document."""
 ROWS_FOR_PAIRS = 50
 """Rows below which random pairs say too little."""
-TIE = 1e-12
-"""Cosines this close are equal: those of equal rows have other last digits in another block."""
 Float64 = NDArray[np.float64]
 Floats = NDArray[np.floating]
 

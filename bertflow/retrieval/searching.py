@@ -13,12 +13,12 @@ from bertflow.data.corpus import load_answer_labels
 from bertflow.data.docstrings import docstring_corpus
 from bertflow.data.pairs import Pairs, load_pairs
 from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.evaluation.bm25 import BM25, bm25_ranks
 from bertflow.evaluation.sides import encode_sets
 from bertflow.evaluation.significance import Figure, difference
 from bertflow.evaluation.ungraded import average_precision, candidate_figures, lists_of, mean_figure
 from bertflow.files import to_json, write_text
 from bertflow.results import AbstractResult
-from bertflow.retrieval.bm25 import BM25, bm25_ranks
 from bertflow.retrieval.collection_index import CollectionIndex
 from bertflow.retrieval.index import AnswerIndex
 from bertflow.retrieval.ranking import Hit, ranks_of

@@ -9,7 +9,9 @@ import bertflow
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.closed_forms import Whitening
 from bertflow.cli import main
+from bertflow.data.pairs import load_pairs
 from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.evaluation.bm25 import bm25_scores
 
 WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "sings", "big", "small"]
 FILES = ["lexical.json", "predictions.csv", "results.json", "results.md"]
@@ -82,6 +84,29 @@ def test_a_named_encoder_has_its_name_and_another_pooling_is_said(evaluate, tiny
     _, out, _ = evaluate(f"base={tiny_bert}", fitted, "--tasks", "news")
     assert [line.split()[0] for line in out.splitlines()[3:5]] == ["base", "mine"]
     assert "Poolings differ (mean, mean(1,2)), so a difference may not come from the map alone." in out
+
+
+def test_words_in_common_are_a_row_where_queries_are_ranked(evaluate, fitted, data, tmp_path):
+    faq = load_pairs(data / "faq.tsv", "retrieval")
+    _, out, _ = evaluate(fitted, "--tasks", "news", "--retrieval", data / "faq.tsv", "--output", tmp_path / "scores")
+    values = json.loads((tmp_path / "scores" / "results.json").read_text())["bm25"]
+    ranks = [(row >= row[at] - 1e-12).sum() for at, row in enumerate(bm25_scores(faq.second, faq.first))]
+    assert values == pytest.approx({"hit@1": np.mean(np.equal(ranks, 1)), "mrr": np.mean(1 / np.array(ranks))})
+    cells = ["-", f"{100 * values['hit@1']:.2f}", f"{100 * values['mrr']:.2f}", "-", "-"]
+    assert next(line.split()[1:] for line in out.splitlines() if line.startswith(" bm25 ")) == cells
+    assert f"; bm25: words in common. How each number was made: --details, or in {tmp_path}" in out
+    assert "bm25" not in evaluate(fitted, "--tasks", "news")[1]
+
+
+@pytest.mark.usefixtures("few_docstrings")
+def test_without_data_of_their_own_users_rank_docstrings(evaluate, fitted):
+    code, out, _ = evaluate(fitted, "--retrieval", "docstrings", "--compare", "raw,whitening")
+    table = out.splitlines()[3:7]
+    assert (code, [line.split()[0] for line in table]) == (0, ["raw", "whitening", "mine", "bm25"])
+    values = [float(line.split()[1]) for line in table]
+    higher = f" bm25, without an encoder, scores higher still ({values[-1]:.2f})."
+    assert values[-1] > max(values[:-1])  # a summary and its paragraph share the names of things
+    assert higher in out
 
 
 @pytest.mark.parametrize(("limit", "code"), [("-100", 0), ("100", 4)])

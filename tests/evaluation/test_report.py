@@ -5,8 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bertflow.data.pairs import Pairs
+from bertflow.calibrated import CalibratedEncoder
+from bertflow.calibration.closed_forms import Whitening
+from bertflow.data.pairs import Pairs, unique_sentences
 from bertflow.evaluation.evaluating import score_sets
+from bertflow.evaluation.seeds import SeveralSeeds
 from bertflow.similarity import SIMILARITIES
 from bertflow.tables import Section, Table
 
@@ -107,6 +110,32 @@ def test_a_summary_counts_the_tasks_of_one_kind_alone():
         assert not {*same} & {pairs.task for pairs in others}
         assert line in report.to_markdown()
         assert line in list(report.parts())
+
+
+def answered(gold, resamples=400, seeds=None):
+    """The line of a report on an encoder, raw and whitened to three directions; ``gold`` gives the gold scores."""
+    pairs, raw = toy_pairs(sizes=(80,)), ToyEncoder()
+    systems = {"raw": raw, "mine": CalibratedEncoder.fit(raw, Whitening(n_components=3), unique_sentences([pairs]))}
+    sides = (systems[gold].encode(list(side)) for side in (pairs.first, pairs.second))
+    scored = replace(pairs, target=SIMILARITIES["cosine"].paired(*sides))
+    (line,) = score_sets(systems, [scored], resamples=resamples, seeds=seeds).summary()
+    return line
+
+
+ABOVE = r" Here raw, without a calibrator, scores higher than {}\."
+
+
+def test_the_answer_names_the_best_and_says_where_raw_is_above_its_calibrator():
+    best = r"toy: {} is best \(100\.00\), significantly better than {} \(\+[\d.]+\)\."
+    assert re.fullmatch(best.format("raw", "mine") + ABOVE.format("mine"), answered("raw"))
+    assert re.fullmatch(best.format("mine", "raw"), answered("mine"))
+
+
+@pytest.mark.parametrize(("resamples", "words"), [(400, "significantly worse than"), (0, "behind")])
+def test_a_mean_over_seeds_that_is_below_another_system_is_not_called_better(resamples, words):
+    mean, seeds = "flow of mine, 1 seed", SeveralSeeds("mine", (0,), ("mine",))
+    line = rf"toy: {mean} \(.*\), {words} raw \(-[\d.]+\)\.{ABOVE.format(mean)}"
+    assert re.fullmatch(line, answered("raw", resamples, seeds))
 
 
 def test_what_is_added_stands_in_the_document_the_json_and_the_folder(pairs, tmp_path):

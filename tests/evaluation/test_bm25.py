@@ -6,7 +6,7 @@ import re
 import numpy as np
 
 from bertflow.data.corpus import Answer
-from bertflow.retrieval.bm25 import bm25_ranks
+from bertflow.evaluation.bm25 import bm25_ranks
 
 ANSWERS = [
     Answer("a", "the dog runs in the garden"),

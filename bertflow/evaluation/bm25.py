@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from sklearn.feature_extraction.text import CountVectorizer
 
 from bertflow.data.corpus import Answer
-from bertflow.retrieval.ranking import TIE
+from bertflow.data.pairs import Pairs
+from bertflow.similarity import TIE
 
 BM25 = "bm25"
 """What its row is called."""
@@ -40,6 +41,14 @@ def bm25_ranks(answers: Iterable[Answer], right: Mapping[str, frozenset[str]]) -
         best[mine] = -np.inf
         ranks.append((best >= own[:, None] - TIE).sum(1) + np.arange(1, len(mine) + 1))
     return ranks
+
+
+def bm25_values(pairs: Pairs) -> dict[str, float]:
+    """hit@1 and MRR of queries, each with its one right text among all texts."""
+    right = {query: frozenset({str(at)}) for at, query in enumerate(pairs.first)}
+    answers = (Answer(str(at), text) for at, text in enumerate(pairs.second))
+    ranks = np.concatenate(bm25_ranks(answers, right))
+    return {"hit@1": float((ranks == 1).mean()), "mrr": float((1 / ranks).mean())}
 
 
 def bm25_scores(texts: Sequence[str], questions: Sequence[str]) -> Iterable[NDArray[np.float64]]:
