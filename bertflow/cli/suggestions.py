@@ -102,7 +102,7 @@ def _train(given: Given, run: Any, name: str = "train") -> list[Words]:
     if run.note:
         return []
     if (run.folder / "calibrator").is_dir():
-        return _after(run.folder)
+        return [["evaluate", run.folder, "--retrieval", "docstrings", "--compare", "raw,whitening"]]
     return [["inspect", run.folder / "encoder"]]
 
 
