@@ -204,9 +204,7 @@ def load_related(paths: str | Path | Sequence[str | Path]) -> Pairs:
     if len(pairs.negatives) not in (0, len(pairs)):
         raise DataError(f"{place}: some files have a column of negatives, some not. Train on one kind alone.")
     if len(pairs) < 2:
-        raise DataError(
-            f"{place} holds {how_many(len(pairs), 'pairs')}, but contrast needs at least 2. Give more pairs."
-        )
+        raise DataError(f"{place} holds 1 pair, but contrast needs at least 2. Give more pairs.")
     return _collapsed(pairs)
 
 

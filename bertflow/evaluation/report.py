@@ -90,18 +90,15 @@ class Report(ScoreTable, AbstractResult):
         """Which system is best, in one line for each kind of task, without tasks and intervals."""
         for lead, best, others in self._leads():
             apart: dict[str, list[str]] = {}
-            compared = ((other, self.compared(best.system, other.system)) for other in others)
-            for other, rows in compared:
-                (one,) = (row for row in rows if row.place == lead.place)
-                gap = number(one.difference, best.metric, "+")
-                apart.setdefault((BELOW if one.difference < 0 else SAID)[one.separable], []).append(
-                    f"{other.system} ({gap})"
-                )
+            for other in others:
+                (one,) = (row for row in self.compared(best.system, other.system) if row.place == lead.place)
+                words = (BELOW if one.difference < 0 else SAID)[one.separable]
+                apart.setdefault(words, []).append(f"{other.system} ({number(one.difference, best.metric, '+')})")
             said = "; ".join(f"{words} {', '.join(names)}" for words, names in apart.items())
             first = " is best" if best.value >= others[0].value else ""
             value, raw = number(best.value, best.metric), self._raw_above([best, *others])
-            words = self.data.get(BM25, {}).get(best.metric, 0.0)
-            more = f" {BM25}, without an encoder, scores higher still ({number(words)})." if words > best.value else ""
+            plain = self.data.get(BM25, {}).get(best.metric, 0.0)
+            more = f" {BM25}, without an encoder, scores higher still ({number(plain)})." if plain > best.value else ""
             yield f"{lead.title}: {best.system}{first} ({value}), {said}.{raw}{more}"
 
     def _raw_above(self, rows: Sequence[Row]) -> str:

@@ -218,9 +218,8 @@ class RunFolder:
             if isinstance(ours, CSVLogger) and logged.exists():
                 with known_warnings():
                     log_again(ours, logged, self.steps)
-            self.say(
-                f"resumed   {self.checkpoint or 'before its first checkpoint'}, after {how_many(self.steps, 'steps')}"
-            )
+            steps = how_many(self.steps, "steps")
+            self.say(f"resumed   {self.checkpoint or 'before its first checkpoint'}, after {steps}")
 
     def _write_facts(self, **more: Any) -> None:
         write_record(self.path / RUN, {**self.facts, **more})
