@@ -66,11 +66,6 @@ class EvidenceKind:
     plain: str
     shown: Mapping[str, str]
 
-    @property
-    def measures(self) -> str:
-        """The purpose that it measures."""
-        return "search" if self.metric == "mrr" else "similarity"
-
 
 RANKING = {"hit@1": "hit@1", "mrr": "MRR", "random_median_cosine": "median cosine", "random_p95_cosine": "95 % cosine"}
 LABELLED: Mapping[str, EvidenceKind] = {

@@ -196,11 +196,12 @@ def _found_worse(first: Judgement, name: str, purpose: str) -> str:
 
 def _not_measured(evidence: Evidence, purpose: str) -> str:
     """What the evidence does not measure of the purpose; empty where it measures all of it."""
-    if purpose == evidence.kind.measures:
+    search = evidence.kind.metric == "mrr"
+    if purpose == ("search" if search else "similarity"):
         return ""
     if evidence.mined:
         return MINED_ONLY
-    return SEARCH_ONLY if evidence.kind.measures == "search" else SIMILARITY_ONLY
+    return SEARCH_ONLY if search else SIMILARITY_ONLY
 
 
 def _without_flow(system: str, purpose: str, shape: Shape) -> str:
