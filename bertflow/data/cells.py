@@ -13,6 +13,7 @@ import csv
 import json
 import logging
 import re
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
@@ -33,9 +34,9 @@ Objects = Iterator[tuple[int, dict[str, Any]]]
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 SAMPLE = 20
 """Rows that tell what stands between the cells of a csv."""
-_QUOTED = re.compile(r'(?:(?:[^"\t]*|"(?:[^"\t]|"")*")\t)*(?:[^"\t]*|"(?:[^"\t]|"")*"|(?P<open>"(?:[^"\t]|"")*))')
+_QUOTED = re.compile(r'(?:(?:[^"\t]*|"(?:[^"]|"")*")\t)*(?:[^"\t]*|"(?:[^"]|"")*"|(?P<open>"(?:[^"]|"")*))')
 """A line of a tsv that quotes its cells; ``open`` is a last cell that goes on in the next line."""
-_DOUBLED = re.compile(r'[^"\t]""|""[^"\t]')
+_DOUBLED = re.compile(r'[^"\t]""|""[^"\t]|"""')
 """A quotation mark inside a quoted cell."""
 
 
@@ -51,15 +52,25 @@ def split_tsv(path: Path) -> Cells:
 
 @lru_cache
 def _quotes_cells(state: State) -> bool:
-    """Whether a tsv quotes its cells: all quotation marks are in place, and one is doubled or a cell has two lines."""
-    is_open = proven = False
-    with suppress(DataError):  # a line that is not text says nothing of the others
-        for _, line in read_lines(state[0]):
+    """Whether a tsv quotes its cells: all quotation marks are in place, and its rows are more even than its lines.
+
+    Those of the common width count for it, others against it; each doubled mark, and each line that goes on without a
+    tab, counts for the rows.
+    """
+    is_open, proofs = False, 0
+    lines, rows = Counter[int](), Counter[int]()
+    with suppress(DataError):  # what stands behind a line that is not text says nothing
+        for _, line in usable_lines(state[0]):
             if not (found := _QUOTED.fullmatch(f'"{line}' if is_open else line)):
                 return False
             is_open = found["open"] is not None
-            proven = proven or is_open or bool(_DOUBLED.search(line))
-    return proven and not is_open
+            proofs += bool(_DOUBLED.search(line)) or (is_open and "\t" not in line)
+            lines[line.count("\t") + 1] += bool(line)
+    with suppress(DataError):
+        rows.update(len(cells) for _, cells in split_csv(Path(state[0]), "\t"))
+    width = max(rows, key=lambda width: rows[width], default=0)
+    of_rows, of_lines = (2 * n[width] - n.total() for n in (rows, lines))
+    return not is_open and of_rows + proofs >= of_lines + (not proofs)
 
 
 def split_csv(path: Path, between: str = "") -> Cells:

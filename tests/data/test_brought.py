@@ -64,6 +64,39 @@ def test_marks_around_whole_cells_alone_do_not_tell_that_a_tsv_is_quoted(write):
     assert [row for _, row in found.read(["text"])] == [('"Stop."',), ('"Go."',)]
 
 
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [("text", "name"), ("a\ttab", "one"), ("none", "two")],
+        [("text", "name"), ("one", "a last\t")],
+        [("text", "name"), ("a\nline\tand a tab", "one"), ('a "mark"\t', "two"), ("none", "")],
+        [("text", "name"), ('"', "one"), ("none", "two")],
+        [("text",), ("two\nlines",), ("one",)],
+        [("text", "name"), ("one", "two\nlines"), ("", "\n"), ("\n", "")],
+        [("text", "name", "n"), *[("a", "two\nlines", "1")] * 9],
+    ],
+)
+@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
+def test_tabs_lines_and_marks_in_quoted_cells_of_a_tsv_are_text(tmp_path, rows, quoting):
+    path = tmp_path / "a.tsv"
+    with path.open("w", newline="") as file:
+        csv.writer(file, delimiter="\t", quoting=quoting).writerows(rows)
+    found = open_table(path)
+    assert [found.columns, *(row for _, row in found.read(found.columns))] == rows
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ['"Open\t1', "between\t2", "too\tmany\tcells", 'closed"\t3'],  # the merged row would be even, too
+        ['"She\tleft."\tone', "He\tstayed.\ttwo", "They\tcame.\tthree"],
+    ],
+)
+def test_marks_that_close_in_another_cell_do_not_quote_a_tsv(write, lines):
+    found = open_table(write("a.tsv", "\n".join(lines)), columns=["1"])
+    assert next(found.read(["1"])) == (1, (lines[0].split("\t")[0],))
+
+
 def test_commas_stay_what_parts_the_cells_where_rows_hold_other_signs(write):
     found = open_table(write("a.csv", "text,label\nWell; yes; no,0\nOne; two; three,1\n"))
     assert (found.columns, next(found.read(["text"]))) == (("text", "label"), (2, ("Well; yes; no",)))
