@@ -40,7 +40,7 @@ from bertflow.cli.program import DEBUG, HELP, IMPORT, is_first_process, listed, 
 from bertflow.cli.spelling import PRINT, HelpFormatter, Spelling, limit_yaml
 from bertflow.cli.suggestions import next_lines
 from bertflow.data.lines import skip_bad
-from bertflow.errors import BertflowError, ThresholdMissedError, UsageError
+from bertflow.errors import BertflowError, RowError, ThresholdMissedError, UsageError, how_many
 from bertflow.files import require_place, write_json
 from bertflow.registry import flat_options
 
@@ -83,8 +83,13 @@ class Command:
         output, skip, as_json = map(own.get, ("output", "skip_bad", "json"))
         require_place(output, folder=True)
         arguments |= {name: fill() for name, fill in FILLED.items() if name in self._parameters}
-        with skip_bad(skip) if skip else nullcontext(()) as skipped:
-            result = self.function(**arguments)
+        try:
+            with skip_bad(skip) if skip else nullcontext(()) as skipped:
+                result = self.function(**arguments)
+        except RowError as error:
+            if error.skippable and "skip_bad" in own and "--skip_bad" not in error.reason:
+                error.reason += " With --skip_bad FILE such rows are left out and listed."
+            raise
         if result is None or not is_first_process():
             return 0
         if as_json:
@@ -96,7 +101,8 @@ class Command:
             facts = {"arguments": argv, "seconds": round(time.perf_counter() - begin, 1), **result.run_facts()}
             write_json(output / "run.json", facts)
         if skip:
-            print(f"skipped {len(skipped):,} rows, listed in {skip}", file=sys.stderr if as_json else sys.stdout)
+            said = f"skipped {how_many(len(skipped), 'rows')}, listed in {skip}"
+            print(said, file=sys.stderr if as_json else sys.stdout)
         if not as_json:
             defaults = {one.parameter or one.name: one.default for one in self.options}
             given = {name: None if value == defaults.get(name) else value for name, value in arguments.items()}
@@ -138,11 +144,6 @@ class Command:
     def help(self) -> str:
         """What ``--help`` prints."""
         return self.parser(helping=True).format_help()
-
-    @property
-    def summary(self) -> str:
-        """What it does, in one sentence."""
-        return plain(self._described.short_description)
 
     @property
     def hint(self) -> str:
@@ -273,9 +274,9 @@ def command(name: str) -> Command:
 
 def help_of_actions(name: str) -> str:
     """What ``--help`` prints of a command that has several actions."""
-    actions = {action: command(f"{name} {action}") for action in COMMANDS[name].actions}
-    about = described(sys.modules[next(iter(actions.values())).function.__module__])
-    rows = listed({action: one.summary for action, one in actions.items()})
+    actions = COMMANDS[name].actions
+    about = described(sys.modules[command(f"{name} {next(iter(actions))}").function.__module__])
+    rows = listed({action: row.does for action, row in actions.items()})
     return ArgumentParser(
         usage=f"bertflow {name} ACTION [options]",
         description=about.description,

@@ -96,7 +96,9 @@ def announced(words: Sequence[str]) -> str:
 
     named = takewhile(lambda word: not word.startswith("-"), words)
     line = textwrap.shorten(redacted(shlex.join(named)), 48, placeholder=" ...")
-    does = "show all options with their values" if "--print_config" in words else COMMANDS[words[0]].does
+    row = COMMANDS[words[0]]
+    row = row.actions.get(" ".join(words[1:2]), row)
+    does = "show all options with their values" if "--print_config" in words else row.does
     return _printable(f"bertflow {line}: {does}")
 
 

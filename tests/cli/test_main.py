@@ -134,7 +134,9 @@ sys.meta_path.insert(0, NoTorch())
     ("line", "said"),
     [
         ("fix minilm text.txt --seed 1", "bertflow fix minilm text.txt: look at the cosines"),
-        ("search ask faq.index how", "bertflow search ask faq.index how: keep known answers in an index"),
+        ("search ask faq.index how", "bertflow search ask faq.index how: rank the answers for a question\n"),
+        ("search build faq.index", "bertflow search build faq.index: embed answers into a new index\n"),
+        ("search", "bertflow search: keep known answers in an index"),
         ("train --output run", "bertflow train: fit a flow"),
         ("demo", "bertflow demo: calibrate a small real BERT"),
     ],

@@ -60,7 +60,7 @@ def test_a_row_of_zeros_is_a_failed_embedding(tmp_path, capsys, ending):
             "Embed the row again, or leave such rows out with --skip_bad FILE.\n"
         )
         assert main([*command, "--skip_bad", listed]) == 0
-        assert last_line(capsys) == f"skipped 1 rows, listed in {listed}"
+        assert last_line(capsys) == f"skipped 1 row, listed in {listed}"
     assert load_calibrator(tmp_path / "fitted").moments_.n == len(np.load(tmp_path / "z.npy")) == 59
 
 
@@ -94,7 +94,7 @@ def test_rows_that_come_out_infinite_are_left_out(tmp_path, capsys):
     assert main([*given, str(tmp_path / "y.npy")]) == 3
     assert f"{tmp_path / 'x.npy'}, row 7: comes out as " in capsys.readouterr().err
     assert main([*given, str(tmp_path / "z.npy"), "--skip_bad", str(tmp_path / "bad.tsv")]) == 0
-    assert last_line(capsys) == f"skipped 1 rows, listed in {tmp_path / 'bad.tsv'}"
+    assert last_line(capsys) == f"skipped 1 row, listed in {tmp_path / 'bad.tsv'}"
     np.testing.assert_allclose(np.load(tmp_path / "z.npy"), calibrator.transform(np.delete(x, 7, axis=0)), rtol=1e-6)
 
 
