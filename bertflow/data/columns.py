@@ -18,7 +18,7 @@ from statistics import median
 
 from bertflow.data.lines import none_skipped
 from bertflow.data.tables import Choices, TableRow, TextTable, is_plain_text, open_table, table_suffix
-from bertflow.errors import RowError, UsageError, shown
+from bertflow.errors import RowError, UsageError, how_many, shown
 
 PAIR_KINDS = ("graded", "binary", "classes", "retrieval", "texts")
 """The kinds that are pairs of texts; the first that a table has the columns of is taken."""
@@ -70,7 +70,9 @@ MOST_REPEATED = 0.5
 SAMPLE = 5000
 """Rows that tell what a column holds, the first ones."""
 RENAME = "Rename the columns that hold text, or name them with --columns."
-NAME_THEM = f"{RENAME[:-1]} (by number, from 1, if the file has no header)."
+NAME_THEM = (
+    f"{RENAME[:-1]} (by number, from 1, if the file has no header). If it holds one sentence per line, rename it to .txt."
+)
 _WORD = re.compile(r"\S*[^\W\d_]\S*")
 """A word with a letter: dates and numbers are no text."""
 _EUROPEAN = re.compile(r"\s*-?\d+,\d\d?\s*")
@@ -115,7 +117,7 @@ def open_columns(
     if headless and columns is None and suffix == ".tsv" and len(table.columns) == 2 and not table.known(choices):
         columns = ("1", "2")
         table = open_table(path, columns, suffix)
-    return table, table.require([columns] if columns else choices, do)
+    return table, table.named(columns) if columns else table.require(choices, do)
 
 
 @dataclass(frozen=True)
@@ -146,8 +148,9 @@ class TextColumns:
 
 def added_up(rows: Mapping[str, int], unit: str = "sentences", always: Sequence[str] = ()) -> str:
     """How the rows of a text add up: "100 rows = 90 used + 10 duplicates"; what is 0 is said of ``always`` alone."""
-    parts = [f"{n:,} {what}" for what, n in rows.items() if n or what in always]
-    return f"{sum(rows.values()):,} {unit} = {' + '.join(parts)}"
+    said = [(n, what) for what, n in rows.items() if n or what in always]
+    parts = [how_many(n, what) if what == "duplicates" else f"{n:,} {what}" for n, what in said]
+    return f"{how_many(sum(rows.values()), unit)} = {' + '.join(parts)}"
 
 
 def choose_columns(table: TextTable, named: Sequence[str] | None) -> TextColumns:
@@ -161,7 +164,7 @@ def choose_columns(table: TextTable, named: Sequence[str] | None) -> TextColumns
         return TextColumns(tuple(names), tuple(one for one in table.columns if one not in names), paired, alone)
 
     if named is not None:
-        return chosen(table.require([named], NAME_THEM), len(named) == 2)
+        return chosen(table.named(named), len(named) == 2)
     if pair := table.known(COLUMNS["documents"]):
         return chosen(pair, True)
     known = table.known(COLUMNS["sentences"]) or ()

@@ -91,6 +91,19 @@ class TextTable:
         found = tuple(spelled[name.casefold()] for name in names if name.casefold() in spelled)
         return found if len(found) == len(names) else None
 
+    def named(self, names: Sequence[str]) -> tuple[str, ...]:
+        """The columns that a user named, as the table spells them.
+
+        Raises:
+            DataError: If one is not there; the message lists those that are.
+        """
+        if missing := [name for name in names if not self.find([name])]:
+            raise DataError(
+                f"{self.name} has no column {missing[0]!r}. Its columns: {column_names(self.columns)}. Name some of "
+                "these with --columns, or number them, from 1, if the file has no header."
+            )
+        return self.require([names])
+
     def known(self, choices: Choices) -> tuple[str, ...] | None:
         """The first of several sets of column names that is here, as the table spells it; None if none is."""
         return next((found for names in choices if (found := self.find(names))), None)
@@ -172,6 +185,7 @@ def _first(path: Path, rows: Iterator[tuple[int, Given]]) -> tuple[int, Given]:
 def _delimited(path: Path, header: bool, split: Callable[[Path], Iterator[tuple[int, list[str]]]]) -> TextTable:
     top, first = _first(path, split(path))
     names = [name.strip() for name in first] if header else [str(k) for k in range(1, len(first) + 1)]
+    hint = ", or rename a file of one sentence per line to .txt" if split is split_csv else ""
 
     def read(columns: Sequence[str]) -> Rows:
         picked = [names.index(column) for column in columns]
@@ -181,7 +195,7 @@ def _delimited(path: Path, header: bool, split: Callable[[Path], Iterator[tuple[
             if len(cells) == len(names):
                 return number, tuple(cells[k] for k in picked)
             wanted = f"{len(names)} cells are wanted, as in line {top}"
-            raise RowError(str(path), number, f"{wanted}, but {len(cells)} are there. Repair the line.")
+            raise RowError(str(path), number, f"{wanted}, but {len(cells)} are there. Repair the line{hint}.")
 
         return usable(pick, itertools.islice(split(path), int(header), None))
 

@@ -73,6 +73,15 @@ def test_columns_of_other_names_are_named(write, refusal):
     expected = Answer("7", "Writes.", ("Does it write?", "Is it blue?"))
     assert load_answers(path, "sku,description,asked") == [expected]
     assert load_answers(path, "sku, Description") == [Answer("7", "Writes.")]
+
+
+@pytest.mark.parametrize("named", ["sku,text", "text, SKU"])
+def test_a_column_that_was_named_and_is_not_there_is_said(write, refusal, named):
+    path = write("faq.csv", "sku;description\n7;Writes.\n")
+    assert refusal(load_answers, path, named) == (
+        f"{path} has no column 'text'. Its columns: sku, description. Name some of these with --columns, or number "
+        "them, from 1, if the file has no header."
+    )
     assert refusal(load_answers, path, "description", error=UsageError) == (
         "--columns takes id, text and, if there are any, past questions, as a,b or a,b,c; got 'description'."
     )

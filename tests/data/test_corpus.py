@@ -7,6 +7,7 @@ import logging
 import pytest
 from datasets import Dataset
 
+from bertflow.data.columns import added_up
 from bertflow.data.corpus import TextSource, load_sentences, require_corpus
 from bertflow.data.lines import skip_bad
 from bertflow.data.tables import parse_hub_split
@@ -63,6 +64,8 @@ def test_a_column_of_another_name_is_found_by_its_text_and_duplicates_are_counte
         f"{path}: using column what we sell (unused: sku, price; see --columns)",
         f"{path}: 9 sentences = 3 different + 6 duplicates",
     ]
+    assert added_up({"different": 1, "duplicates": 1}) == "2 sentences = 1 different + 1 duplicate"
+    assert added_up({"used": 1, "in the labels": 0}, "rows") == "1 row = 1 used"
 
 
 def test_columns_may_be_named(write):
@@ -145,9 +148,8 @@ REFUSED = {
                        "title + body | subject + body, but has id, label. "
                        "Rename the columns that hold text, or name them with --columns (by number, from 1, if "
                        "the file has no header)."),
-    "no such column": ("a.tsv", "id\ttext\n1\tA b.\n", ["body"], "{} should have the columns body, but has id, text. "
-                       "Rename the columns that hold text, or name them with --columns (by number, from 1, if "
-                       "the file has no header)."),
+    "no such column": ("a.tsv", "id\ttext\n1\tA b.\n", ["body"], "{} has no column 'body'. Its columns: id, text. "
+                       "Name some of these with --columns, or number them, from 1, if the file has no header."),
     "no text": ("a.jsonl", '{"text": "A b."}\n{"text": 7}\n', None, "{}, line 2: the column text should hold text, got "
                 "7. Rename the columns that hold text, or name them with --columns."),
     "unknown ending": ("a.docx", "A b.", None, "{} should be text, by its ending one of .txt, .tsv, .csv, .xlsx, "

@@ -115,8 +115,8 @@ def test_a_parquet_file_without_columns_is_refused(tmp_path):
     pq.write_table(pa.table({}), tmp_path / "a.parquet")
     with pytest.raises(DataError) as error:
         load_sentences(tmp_path / "a.parquet", ["text"])
-    do = "Rename the columns that hold text, or name them with --columns (by number, from 1, if the file has"
-    assert str(error.value) == f"{tmp_path / 'a.parquet'} should have the columns text, but has none. {do} no header)."
+    do = "Name some of these with --columns, or number them, from 1, if the file has no header."
+    assert str(error.value) == f"{tmp_path / 'a.parquet'} has no column 'text'. Its columns: none. {do}"
 
 
 @pytest.mark.parametrize(("what", "reader"), [(b"name", open_table), (b"cell", read_first_column)])
