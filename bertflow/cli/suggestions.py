@@ -179,7 +179,8 @@ def _kept(steps: Callable[[Given, Any], list[Words]]) -> Callable[[Given, Any], 
 
 def _adapt(given: Given, made: Any) -> list[Words]:
     if made.index:
-        return [["search", "ask", made.index, QUESTION, "--model", made.folder, *_options(given, "device")]]
+        options = option_words(model=made.folder, text=given.get("columns"), device=given.get("device"))
+        return [["search", "ask", made.index, QUESTION, *options]]
     if given["queries"] is None:
         return [["inspect", made.folder]]
     return [["compare", given["model"], made.folder, *several(given["text"]), *_options(given, "queries", "columns")]]

@@ -51,6 +51,13 @@ def test_a_name_with_a_space_is_quoted_and_a_place_that_is_taken_is_left_alone(t
     assert new_place(tmp_path / "z.npy") == tmp_path / "z.npy"
 
 
+def test_the_column_of_the_text_of_a_collection_is_named_again(tmp_path):
+    done = type("Adapted", (), {"index": "lancedb:docs", "folder": tmp_path})
+    line = next_lines("adapt", {"columns": "body", "device": "cpu"}, done)
+    named = f"--model {tmp_path} --text body --device cpu"
+    assert line == f"\nnext: bertflow search ask lancedb:docs '{suggestions.QUESTION}' {named}"
+
+
 def test_a_command_that_leaves_nothing_says_nothing():
     assert next_lines("tokens", {}, object()) == ""
     only_checked = type("Embedded", (), {"store": type("Store", (), {"folder": "s"}), "seconds": None})
