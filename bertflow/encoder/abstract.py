@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.encoder.identity import Identity
-from bertflow.errors import BadRowsError, DataError, MissingAttributeError, UsageError, shown
+from bertflow.errors import BadRowsError, DataError, MissingAttributeError, UsageError, how_many, shown
 from bertflow.files import atomic_folder
 from bertflow.moments import require_finite
 from bertflow.similarity import COSINE, unit_rows
@@ -281,7 +281,7 @@ def require_finite_rows(
 def say_empty(empty: int, n: int) -> None:
     """Say how many of ``n`` sentences are empty, if any are."""
     if empty:
-        logger.warning("%d of %d sentences are empty; they are embedded by their special tokens.", empty, n)
+        logger.warning("Empty, and embedded by special tokens alone: %d of %s.", empty, how_many(n, "sentences"))
 
 
 def check_sentences(sentences: Sequence[str]) -> None:

@@ -28,11 +28,11 @@ from bertflow.encoder.model import POOLER, BlockStack
 from bertflow.encoder.pooling import TEMPLATED, Pooling, TokenViews, pool
 from bertflow.encoder.seen_text import AbstractLearner, TokenCounts, vocabulary_size
 from bertflow.encoder.spec import EncoderSpec
-from bertflow.errors import DataError
+from bertflow.errors import DataError, how_many
 from bertflow.progress import bar, working
 
 logger = logging.getLogger("bertflow")
-CUT = "%d of %d sentences were cut to max_length=%d tokens. Read them whole: chunks, or a larger max_length."
+CUT = "Cut to max_length=%d tokens: %d of %s. Read them whole: chunks, or a larger max_length."
 """What is said of sentences that are longer."""
 REPAIR = "Use float32 where half precision overflows; else the weights are damaged."
 
@@ -150,7 +150,7 @@ class AbstractTokenEncoder(AbstractLearner):
 
     def _say(self, cut: int, empty: int, n: int) -> None:
         if cut:
-            logger.warning(CUT, cut, n, self.spec.max_length)
+            logger.warning(CUT, self.spec.max_length, cut, how_many(n, "sentences"))
         say_empty(empty, n)
 
     def _texts(self, sentences: Sequence[str], role: Role) -> Iterator[TokenizedText]:

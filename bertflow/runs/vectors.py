@@ -19,7 +19,7 @@ from bertflow.data.vectors import FORMATS, Vectors
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.options import EncoderOptions
 from bertflow.encoder.reading import AbstractTokenEncoder
-from bertflow.errors import BadRowsError, UsageError, require_directions
+from bertflow.errors import BadRowsError, UsageError, how_many, require_directions
 from bertflow.files import require_place
 from bertflow.opening import load
 from bertflow.progress import bar, place, reading
@@ -91,7 +91,7 @@ class Fitted(AbstractResult):
         n = self.calibrator.moments_.n
         known = f"text and encoder of {self.source}" if self.known else "plain vectors: text and encoder unknown"
         yield f"calibrator  {self.output}: {self.spelling}, {self.calibrator.dim_in} -> {self.calibrator.dim_out}"
-        yield f"fitted on   {n:,} rows{' of unit length' if self.calibrator.moments_.unit else ''}, {known}"
+        yield f"fitted on   {how_many(n, 'rows')}{' of unit length' if self.calibrator.moments_.unit else ''}, {known}"
         yield f"took        {self.seconds:.1f} s, {n / self.seconds:,.0f} rows a second"
 
     def as_dict(self) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class Transformed(AbstractResult):
     def parts(self) -> Iterable[str]:
         """The output and the speed."""
         kept = f", {self.kept:,} of them there already" if self.kept else ""
-        yield f"calibrated  {self.output}: {self.n:,} rows, {self.dim_in} -> {self.dim_out}{kept}"
+        yield f"calibrated  {self.output}: {how_many(self.n, 'rows')}, {self.dim_in} -> {self.dim_out}{kept}"
         yield f"took        {self.seconds:.1f} s, {(self.n - self.kept) / self.seconds:,.0f} rows a second"
 
 

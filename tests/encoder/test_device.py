@@ -113,8 +113,8 @@ def test_text_in_parts_has_the_same_embeddings(tiny_bert, encoder, monkeypatch):
 def test_what_is_said_of_text_in_parts_is_said_once(tiny_bert, caplog):
     TransformerEncoder(tiny_bert, max_length=6, device="cpu").encode(SENTENCES)
     assert caplog.messages == [
-        "20 of 50 sentences were cut to max_length=6 tokens. Read them whole: chunks, or a larger max_length.",
-        "6 of 50 sentences are empty; they are embedded by their special tokens.",
+        "Cut to max_length=6 tokens: 20 of 50 sentences. Read them whole: chunks, or a larger max_length.",
+        "Empty, and embedded by special tokens alone: 6 of 50 sentences.",
     ]
 
 
@@ -145,7 +145,7 @@ def test_out_of_memory_the_budget_is_halved_said_and_kept(encoder, small_memory,
     seen = small_memory(encoder.stack)
     found = encoder.encode(SENTENCES)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
-    assert [message for message in caplog.messages if "empty" not in message] == [
+    assert [message for message in caplog.messages if "Empty" not in message] == [
         "cpu has no memory for 10 sentences of up to 10 tokens at a time: from now on it is given 50 tokens."
     ]
     failed = [shape for shape in seen if shape[0] * shape[1] > 60]

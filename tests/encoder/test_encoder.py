@@ -91,7 +91,7 @@ def test_an_empty_sentence_is_embedded_by_its_special_tokens(tiny_bert, pooling,
     encoder = make(tiny_bert, pooling, token_counts={"dog": 1})
     x = encoder.encode(["the dog", ""])
     assert np.isfinite(x).all()
-    assert caplog.messages == ["1 of 2 sentences are empty; they are embedded by their special tokens."]
+    assert caplog.messages == ["Empty, and embedded by special tokens alone: 1 of 2 sentences."]
     if pooling in ("mean", "content"):
         np.testing.assert_allclose(x[1], one_by_one(tiny_bert, [""], -1)[0].mean(0), rtol=1e-5, atol=1e-6)
 
@@ -133,7 +133,7 @@ def test_truncation_is_counted_and_said_once(tiny_bert, caplog):
     encoder = make(tiny_bert, max_length=5)
     x = encoder.encode(["the big dog", "the big red dog", "a " * 100, "the big red"])
     np.testing.assert_array_equal(x[1], x[3])
-    said = "2 of 4 sentences were cut to max_length=5 tokens. Read them whole: chunks, or a larger max_length."
+    said = "Cut to max_length=5 tokens: 2 of 4 sentences. Read them whole: chunks, or a larger max_length."
     assert caplog.messages == [said]
     assert caplog.records[0].name == "bertflow"
 
