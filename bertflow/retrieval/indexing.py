@@ -18,7 +18,7 @@ from bertflow.data.corpus import Answer, load_answers
 from bertflow.encoder.chunks import require_unpooled
 from bertflow.encoder.folders import recorded_prompts
 from bertflow.encoder.options import EncoderOptions
-from bertflow.errors import UsageError
+from bertflow.errors import UsageError, how_many
 from bertflow.files import require_place
 from bertflow.opening import load
 from bertflow.registry import lookup
@@ -71,7 +71,7 @@ class IndexInfo(AbstractResult):
         """One line."""
         how = f"calibrated by {self.calibrator} ({self.digest[:8]})" if self.digest else "as the encoder makes them"
         split = f" split by {self.chunks}" if self.chunks else ""
-        yield f"{self.path}: {self.answers} answers{split}, {self.phrases} phrases, {how}"
+        yield f"{self.path}: {how_many(self.answers, 'answers')}{split}, {how_many(self.phrases, 'phrases')}, {how}"
 
     @classmethod
     def of(cls, path: Path) -> "IndexInfo":

@@ -13,6 +13,7 @@ from bertflow.data.corpus import load_answer_labels
 from bertflow.data.docstrings import docstring_corpus
 from bertflow.data.pairs import Pairs, load_pairs
 from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.errors import how_many
 from bertflow.evaluation.bm25 import BM25, bm25_ranks
 from bertflow.evaluation.sides import encode_sets
 from bertflow.evaluation.significance import Figure, difference
@@ -22,7 +23,7 @@ from bertflow.results import AbstractResult
 from bertflow.retrieval.collection_index import CollectionIndex
 from bertflow.retrieval.index import AnswerIndex
 from bertflow.retrieval.ranking import Hit, ranks_of
-from bertflow.scoring.domain import DomainCheck
+from bertflow.scoring.domain import UNCHECKED, DomainCheck
 from bertflow.tables import Table, interval, number, write_rows
 
 Opener: TypeAlias = Callable[[], AbstractContextManager[AnswerIndex | CollectionIndex]]
@@ -36,6 +37,8 @@ class Hits(AbstractResult):
     """The answers that were found for a question, the best first."""
 
     hits: Sequence[Hit]
+    unchecked: bool = False
+    """Whether it is not known if the question is in domain of the text that the encoder was fitted on."""
 
     def parts(self) -> Iterator[str]:
         """A line an answer, and the past question by which it was found; of a long text the chunk alone.
@@ -56,6 +59,8 @@ class Hits(AbstractResult):
             )
         if not self.hits:
             yield "The index is empty."
+        elif self.unchecked:
+            yield UNCHECKED
 
     def to_json(self) -> str:
         """A list of the answers."""
@@ -99,9 +104,10 @@ class SearchScores(AbstractResult):
             value, ends = 100 * row["difference"], interval(row["ci_low"], row["ci_high"], "")
             raw, calibrated, *_ = cells
             yield f"{row['metric']}: {calibrated} minus {raw} is {value:+.2f}, 95 % interval {ends}"
-        yield f"{self.questions} questions, {self.answers} answers; x 100; ties count against the index."
+        counted = f"{how_many(self.questions, 'questions')}, {how_many(self.answers, 'answers')}"
+        yield f"{counted}; x 100; ties count against the index."
         if self.questions_in_index:
-            yield f"{self.questions_in_index} of the questions are in the index themselves, and find themselves there."
+            yield f"Questions that are in the index, and find themselves there: {self.questions_in_index:,}."
 
 
 @dataclass(frozen=True, repr=False)
@@ -140,8 +146,10 @@ def write_example(folder: Path, answers: int, sentences: int, seed: int) -> Sear
 def ask(opener: Opener, question: str, k: int) -> Hits:
     """The best answers for a question."""
     with opener() as opened:
-        hits, outside = opened.search(question, k), _is_outside(opened.encoder.raw, question)
-    return Hits([replace(hit, out_of_domain=outside) for hit in hits])
+        encoder, hits = opened.encoder, opened.search(question, k)
+        outside = _is_outside(encoder.raw, question)
+    unchecked = outside is None and encoder.calibrator is not None
+    return Hits([replace(hit, out_of_domain=outside) for hit in hits], unchecked)
 
 
 def rank_answers(

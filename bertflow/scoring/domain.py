@@ -25,7 +25,7 @@ from bertflow.calibration.closed_forms import Whitening
 from bertflow.calibration.spelling import load_calibrator, parse_calibrator
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.identity import Identity, MadeBy
-from bertflow.errors import DataError, UsageError, without_null_warnings
+from bertflow.errors import DataError, UsageError, how_many, without_null_warnings
 from bertflow.files import atomic_folder
 from bertflow.records import read_record, write_record
 from bertflow.results import AbstractResult
@@ -43,6 +43,11 @@ MOST = 5000
 """Held-out sentences that are kept."""
 ROWS_A_DIRECTION = 2
 """Sentences that a Gaussian is fitted on, for each direction."""
+UNCHECKED = (
+    "It is not known whether texts are in domain, as there is no domain check. `bertflow score --fit_on TEXT --save "
+    f"DIR` fits one, if TEXT has at least {2 * ROWS_A_DIRECTION} sentences for each dimension of the embeddings."
+)
+"""Line where percentiles or scores may not hold, and nothing tells."""
 SHOWN = 10
 """Sentences that a table shows."""
 
@@ -72,8 +77,9 @@ class DomainReport(AbstractResult):
         yield Table(self.header, lines)
         strange = int((self.percentiles <= STRANGE).sum())
         yield (
-            f"{strange:,} of {len(self.sentences):,} sentences are out of domain: less likely than {100 - STRANGE:g} % "
-            f"of the held-out text ({STRANGE:g} % of ordinary ones are, too). The table shows the strangest."
+            f"Out of domain: {strange:,} of {how_many(len(self.sentences), 'sentences')}, less likely than "
+            f"{100 - STRANGE:g} % of the held-out text ({STRANGE:g} % of ordinary ones are, too). The table shows the "
+            "strangest."
         )
         yield str(self.drift)
 

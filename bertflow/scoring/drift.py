@@ -10,7 +10,7 @@
 alone would call everything drift, if only enough text is compared. docs/fix.md has how often it is right.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -136,11 +136,19 @@ class Drift:
         return self.p_value < LEVEL or (self.means is not None and self.means.standard_errors > ERRORS)
 
     @property
+    def reasons(self) -> Sequence[str]:
+        """What is more than chance and large, in words: this is other text than the one that was fitted on."""
+        found = []
+        if self.p_value < LEVEL and abs(self.auroc - 0.5) >= LARGE_AUROC - 0.5:
+            found.append(f"the texts are {'stranger' if self.auroc > 0.5 else 'more ordinary'} than the held-out ones")
+        if self.means and self.means.distance >= LARGE_DISTANCE and self.means.standard_errors > ERRORS:
+            found.append("the mean of the texts is far away")
+        return found
+
+    @property
     def refit(self) -> bool:
-        """Whether it is more than chance and large: this is other text than the one that was fitted on."""
-        by_likelihood = self.p_value < LEVEL and abs(self.auroc - 0.5) >= LARGE_AUROC - 0.5
-        far = self.means is not None and self.means.distance >= LARGE_DISTANCE and self.means.standard_errors > ERRORS
-        return by_likelihood or far
+        """Whether there are any such reasons."""
+        return bool(self.reasons)
 
     def evidence(self) -> Mapping[str, float]:
         """The numbers behind ``refit``, by name."""
@@ -150,8 +158,9 @@ class Drift:
     def __str__(self) -> str:
         """One line."""
         small = "no, the drift is small" if self.drifted else "no, there is no drift to be seen"
+        large = f"yes, {', and '.join(self.reasons)}"
         return (
-            f"Refit now? {'yes' if self.refit else small}: {self.outside:.1%} of {self.n:,} texts are out of domain "
+            f"Refit now? {large if self.refit else small}: {self.outside:.1%} of {self.n:,} texts are out of domain "
             f"({STRANGE:g} % of ordinary ones are); a text is stranger than one of {self.held_out:,} held out in "
             f"{self.auroc:.0%} of couples (Kolmogorov-Smirnov {self.ks:.3f}, p = {self.p_value:.2g})"
             f"{f'; {self.means}' if self.means else ''}."

@@ -142,7 +142,12 @@ class Threshold:
 
 
 def unseen_sample(
-    text: Sequence[str], seen: NDArray[np.uint64] | None, most: int, seed: int, name: str = "The text"
+    text: Sequence[str],
+    seen: NDArray[np.uint64] | None,
+    most: int,
+    seed: int,
+    name: str = "The text",
+    what: str = "sentences",
 ) -> list[str]:
     """A random sample of the sentences that nothing was fitted on, in the order of the text.
 
@@ -152,6 +157,7 @@ def unseen_sample(
         most: Size of the sample.
         seed: Random seed.
         name: Name of the text, for messages.
+        what: What it holds, for messages.
 
     Raises:
         DataError: If fewer than ``FEWEST`` are left.
@@ -162,7 +168,7 @@ def unseen_sample(
     left = [sentence for sentence in text if hash_text(sentence) not in known]
     if len(left) < FEWEST:
         raise DataError(
-            f"{name} should hold at least {FEWEST} sentences that the encoder was not fitted on, but holds "
-            f"{len(left)} (of {len(text)}). Give other text."
+            f"{name} should hold at least {FEWEST} {what} that the encoder was not fitted on, but holds {len(left)} "
+            f"(of {len(text)}). Give more such {what}{', or leave --queries out' if what == 'queries' else ''}."
         )
     return [left[row] for row in drawn_rows(len(left), most, seed)]

@@ -15,14 +15,14 @@ from bertflow.data.corpus import load_sentences
 from bertflow.data.pairs import Pairs, load_pairs
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.options import EncoderOptions
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import DataError, UsageError, how_many
 from bertflow.evaluation.sides import pair_cosines
 from bertflow.evaluation.systems import remembering
 from bertflow.files import atomic_folder, require_place
 from bertflow.opening import load
 from bertflow.registry import lookup
 from bertflow.results import AbstractResult, ready_for_json
-from bertflow.scoring.domain import DOMAIN, DomainCheck, DomainReport
+from bertflow.scoring.domain import DOMAIN, UNCHECKED, DomainCheck, DomainReport
 from bertflow.scoring.drift import Outside
 from bertflow.scoring.labelled import CURVES, Labelled, LabelledThreshold, require_target
 from bertflow.scoring.random_pairs import Threshold, unseen_sample
@@ -34,7 +34,6 @@ PREVIEW = 10
 """Pairs that are shown; a file gets all of them."""
 MOST = 0.5
 """Share of the labelled pairs that do not match from which a threshold that they pass is useless for such pairs."""
-UNCHECKED = "Whether these texts are of the kind that the percentiles were made of is not known: it was too little."
 KINDS = "The threshold is for pairs of one kind of text. For names and their texts: --fit_on TEXTS --queries NAMES."
 """Line below pairs none of which passes."""
 UNCOUNTED = " Of the {:,} given, those that the encoder was fitted on do not count, nor more than --max_sentences."
@@ -101,14 +100,15 @@ class ScoredPairs(AbstractResult):
         return {**texts, **rounded, "match": np.where(self.matches, "yes", "no").tolist()}
 
     def parts(self) -> Iterator[Table | str]:
-        """The threshold, the first pairs, and the strangest sentences."""
+        """The first pairs, the threshold below them, and the strangest sentences."""
+        if self.pairs is not None:
+            yield Table(self.header, tuple(tuple(cell(one, 4) for one in row) for row in self.rows()[:PREVIEW]))
         if self.scores is not None:
             yield f"Match: {self.threshold}; {self.scores.pairs_:,} {self.scores.drawn}."
         if self.pairs is not None:
-            yield Table(self.header, tuple(tuple(cell(one, 4) for one in row) for row in self.rows()[:PREVIEW]))
             shown = f" The table shows the first {PREVIEW}." if len(self.pairs) > PREVIEW else ""
             rest = " --output FILE gets all." if shown and not self.output else ""
-            yield f"{sum(self.matches):,} of {len(self.pairs):,} pairs match.{shown}{rest}"
+            yield f"Matches: {sum(self.matches):,} of {how_many(len(self.pairs), 'pairs')}.{shown}{rest}"
             if self.scores and not (self.scores.queries_ or any(self.matches)):
                 yield KINDS
         if self.outside and self.outside.clear:
@@ -185,7 +185,7 @@ def score_pairs(
     if text is not None:
         seen, given = encoder.fitted_hashes(), len(text)
         text = unseen_sample(text, seen, max_sentences, seed, name)
-        wondered = wondered and unseen_sample(wondered, seen, max_sentences, seed, of_queries)
+        wondered = wondered and unseen_sample(wondered, seen, max_sentences, seed, of_queries, "queries")
     found, check, system = ScoredPairs(), None, remembering(encoder)
     if text is not None:
         check = _domain_of(system.raw, text, given, density, strange is not None, bool(save))

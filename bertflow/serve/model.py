@@ -28,7 +28,7 @@ from bertflow.errors import BertflowError, UsageError
 from bertflow.flow.glow import FlowMap
 from bertflow.maps import fitted_map
 from bertflow.opening import load
-from bertflow.scoring.domain import DomainCheck
+from bertflow.scoring.domain import UNCHECKED, DomainCheck
 from bertflow.scoring.scores import SCORES, ScoreCalibrator
 from bertflow.serve.protocol import Found, Limits, RequestError, Size
 
@@ -66,6 +66,8 @@ class ServedModel:
         raw.reaching([raw.pooling])  # weights are read before the first request
         self.scores = ScoreCalibrator.load(model, encoder) if (Path(model) / SCORES).exists() else None
         self.domain = DomainCheck.find(model, raw)
+        if self.domain is None and (self.scores or encoder.calibrator):
+            logger.info(UNCHECKED)
         self.before = encoder.before if isinstance(encoder, CalibratedEncoder) else None
 
     def count(self, role: Role, texts: Sequence[str]) -> Size:

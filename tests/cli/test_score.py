@@ -1,5 +1,6 @@
 import csv
 import json
+import re
 import shutil
 
 import numpy as np
@@ -10,6 +11,7 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.closed_forms import Whitening
 from bertflow.cli import main
 from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.scoring.domain import UNCHECKED
 from bertflow.scoring.scores import ScoreCalibrator
 from bertflow.similarity import unit_rows
 
@@ -100,7 +102,17 @@ def test_pairs_out_of_domain_of_the_fitted_text_are_said(saved, files, tiny_bert
         assert "out of domain" not in capsys.readouterr().out
     shutil.copytree(saved, tmp_path / "unchecked", ignore=shutil.ignore_patterns("domain"))
     assert main(["score", str(tmp_path / "unchecked"), str(tmp_path / "strange.tsv"), *rate]) == 0
-    assert "out of domain" not in capsys.readouterr().out, "there is nothing to tell it by"
+    printed = capsys.readouterr().out
+    assert "out of domain" not in printed, "there is nothing to tell it by"
+    assert printed.count(f"{UNCHECKED}\n") == 1
+
+
+def test_what_counts_stands_below_the_pairs(saved):
+    table, threshold, matches, *_ = bertflow.score(saved, STRANGE * 2, false_match_rate=0.1, device="cpu").parts()
+    assert (len(table.lines), threshold[:13]) == (10, "Match: cosine")
+    assert re.fullmatch(r"Matches: \d+ of 16 pairs\. The table shows the first 10\. --output FILE gets all\.", matches)
+    _, _, alone, *_ = bertflow.score(saved, STRANGE[:1], false_match_rate=0.1, device="cpu").parts()
+    assert alone == "Matches: 1 of 1 pair."
 
 
 def test_the_share_out_of_domain_is_in_json(saved):
@@ -151,7 +163,10 @@ def test_few_queries_and_queries_without_a_text_are_refused(tiny_bert, saved, fi
     assert main(["score", *argv]) == 2
     assert "error: --queries goes with --fit_on TEXT, which is missing." in capsys.readouterr().err
     assert main(["score", *argv, "--fit_on", str(files / "text.txt")]) == 3
-    assert f"{tmp_path / 'queries.txt'} should hold at least 50 sentences" in capsys.readouterr().err
+    assert (
+        f"error: {tmp_path / 'queries.txt'} should hold at least 50 queries that the encoder was not fitted on, but "
+        "holds 49 (of 49). Give more such queries, or leave --queries out.\n"
+    ) in capsys.readouterr().err
 
 
 def cosines_of(a, b):
@@ -185,11 +200,11 @@ def test_other_text_drifts(saved, files, tmp_path, capsys):
     )
     argv = [str(saved), "--domain", str(tmp_path / "other.txt"), "--fit_on", str(files / "text.txt")]
     assert main(["score", *argv, "--device", "cpu"]) == 0
-    assert "Refit now? yes: " in capsys.readouterr().out
+    assert "Refit now? yes, " in capsys.readouterr().out
     assert main(["score", *argv, "--device", "cpu", "--fail_on_drift", "--output", str(tmp_path / "o.tsv")]) == 4
     printed = capsys.readouterr()
-    assert "Refit now? yes: " in printed.out
-    assert printed.err.startswith("error: This is other text than the one that was fitted on. Refit now? yes: ")
+    assert "Refit now? yes, " in printed.out
+    assert printed.err.startswith("error: This is other text than the one that was fitted on. Refit now? yes, ")
     assert printed.err.count("\n") == 1
     assert (tmp_path / "o.tsv").exists(), "the table is there to look at"
 

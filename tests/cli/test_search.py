@@ -11,6 +11,7 @@ from bertflow.cli import main
 from bertflow.encoder.model import BlockStack
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.retrieval.ranking import Phrases, ranks_of
+from bertflow.scoring.domain import UNCHECKED
 
 ANSWERS = [
     {"id": "dogs", "text": "The dog runs in the garden.", "questions": ["A big dog sings.", "the dog"]},
@@ -70,7 +71,9 @@ def test_a_question_out_of_domain_is_said(folder, tiny_bert, capsys):
         assert said not in told(capsys, "ask", f"{encoder}.index", ordinary)
         found = json.loads(told(capsys, "ask", f"{encoder}.index", strange, "--json"))
         assert [hit["out_of_domain"] for hit in found] == [True] * 3
-    assert said not in told(capsys, "ask", "faq.index", strange), "there is no domain check"
+    told(capsys, "build", "unchecked.index", "--answers", "answers.jsonl", "--model", "whitened")
+    assert told(capsys, "ask", "unchecked.index", strange).endswith(f"{UNCHECKED}\n")
+    assert "domain" not in told(capsys, "ask", "faq.index", strange), "nothing was fitted"
 
 
 @pytest.mark.parametrize(
@@ -88,7 +91,8 @@ def test_a_wrong_header_is_refused_before_weights_are_read(folder, capsys, line,
     (folder / "text.txt").write_text("the dog\nthe cat\n")
     capsys.readouterr()
     assert main(line.replace("BERT", str(tiny_bert)).split()) == 3
-    assert "labels.tsv should have the columns" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert any(f"labels.tsv {said}" in error for said in ("should have the columns", "has no column 'name'"))
 
 
 def test_a_recalibrated_index_remembers_its_new_encoder(folder, capsys):
@@ -136,7 +140,9 @@ def test_evaluate_scores_raw_against_calibrated(folder, capsys):
     assert [row["metric"] for row in scores["differences"]] == ["hit@1", "hit@2", "mrr", "map"]
     out = told(capsys, "evaluate", "faq.index", "--labels", "labels.tsv")
     assert "3 questions, 3 answers; x 100; ties count against the index." in out
-    assert "1 of the questions are in the index themselves" in out
+    assert "Questions that are in the index, and find themselves there: 1." in out
+    (folder / "one.tsv").write_text("question\tid\nthe cat\tcats\n", encoding="utf-8")
+    assert "\n1 question, 3 answers; x 100" in told(capsys, "evaluate", "faq.index", "--labels", "one.tsv")
 
 
 def phrases(rng, n, dim=5):

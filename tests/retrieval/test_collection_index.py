@@ -19,6 +19,7 @@ from bertflow.retrieval.collection_index import CollectionIndex
 from bertflow.retrieval.collections import AbstractCollection, CollectionFacts, CollectionRows
 from bertflow.retrieval.index import AnswerIndex
 from bertflow.retrieval.ranking import Scan, ranks_of
+from bertflow.scoring.domain import UNCHECKED
 from bertflow.similarity import unit_rows
 
 NOUNS, VERBS = ("man", "dog", "cat", "bird"), ("runs", "eats", "sings", "sleeps")
@@ -110,9 +111,10 @@ def told(capsys, *arguments, code=0):
 
 def test_the_folder_of_a_job_is_asked_as_an_index_is(job, capsys):
     out = told(capsys, "ask", "job", "the big dog eats", "-k", "2")
-    first, second = out.splitlines()
+    first, second, unchecked = out.splitlines()
     assert first == "1. 1.000  36  the big dog eats"  # 48 rows are too few for a percentile
     assert second.startswith("2. ")
+    assert unchecked == UNCHECKED
     assert told(capsys, "ask", "job", "the big dog eats", "-k", "2", "--engine", "exact") == out
     assert told(capsys, "ask", DONE, "the big dog eats", "-k", "2", "--model", "job/query-encoder") == out
     hit = json.loads(told(capsys, "ask", "job", "the big dog eats", "-k", "1", "--json"))[0]

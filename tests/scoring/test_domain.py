@@ -72,7 +72,7 @@ def test_another_text_drifts(check):
     assert drift.shift == pytest.approx((batch.mean() - check.held_out_.mean()) / check.held_out_.std())
     assert drift.drifted
     assert drift.refit
-    assert str(drift).startswith("Refit now? yes: ")
+    assert str(drift).startswith("Refit now? yes, ")
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_each_text_has_a_percentile_and_a_window_a_verdict(serving, watched, mon
         read, text = samples(client), client.ask("/metrics")[1]
     assert read["bertflow_refit_now", ()] == 1
     assert read["bertflow_drift", (("evidence", "auroc"),)] > 0.8
-    assert "# HELP bertflow_refit_now Refit now? yes: " in text
+    assert "# HELP bertflow_refit_now Refit now? yes, " in text
     said = [record for record in caplog.records if record.getMessage().startswith("Refit now?")]
     assert [record.levelname for record in said] == ["INFO", "WARNING"]
     assert said[0].getMessage().startswith("Refit now? no, ")

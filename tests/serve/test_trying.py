@@ -12,6 +12,7 @@ import bertflow
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.policy import content_hash
+from bertflow.scoring.domain import UNCHECKED
 from bertflow.scoring.scores import ScoreCalibrator
 from bertflow.serve.protocol import key_digest
 
@@ -62,7 +63,7 @@ def test_without_scores_there_are_no_percentiles(serving):
     assert ([row["percentile"] for row in answer["data"]], answer["random_pairs"]) == ([None], 0)
 
 
-def test_texts_out_of_domain_of_the_percentiles_are_said(serving, folder, tmp_path):
+def test_texts_out_of_domain_of_the_percentiles_are_said(serving, folder, tmp_path, caplog):
     from bertflow.serve.model import ServedModel
 
     rng = np.random.default_rng(0)
@@ -71,6 +72,11 @@ def test_texts_out_of_domain_of_the_percentiles_are_said(serving, folder, tmp_pa
     scored = bertflow.score(folder, fit_on=text[:600], queries=text[600:], save=tmp_path / "asked", device="cpu")
     assert scored.scores.kind == "query-text"
     bertflow.score(folder, fit_on=text, save=tmp_path / "kept", device="cpu")
+    with caplog.at_level("INFO", "bertflow"):
+        ServedModel(str(tmp_path / "kept"), "cpu")
+        assert UNCHECKED not in caplog.messages
+        ServedModel(str(folder), "cpu")
+        assert caplog.messages.count(UNCHECKED) == 1
     for name, of_query, of in (("kept", True, "text-text"), ("asked", None, "query-text")):
         model = ServedModel(str(tmp_path / name), "cpu")
         raw = model.encoder.raw.encode([strange, *text[:40]])
