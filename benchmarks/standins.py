@@ -14,10 +14,10 @@ one of ``roberta.py``; SimCSE is three blocks of MiniLM (L3) after the contrast 
 STS is the mean over seven test sets of Spearman x 100, fitted on the 26,173 test sentences without labels
 (transductive) or on a mixture that holds none of them (inductive). Search is hit@1 of the reporting half of the
 docstring queries among all 2,500 texts, fitted on these texts (collection: transductive) or on sentences of other
-docstrings (docstrings: inductive). Intervals are 95 %, recipes a mean over seeds, from a bootstrap of pairs (STS) or
-queries. The column default-1 is a flow of an earlier round, as it was measured then. A flow that several recipes share
-is fitted once, and kept in the cache. Writes standins.json beside this file; rows of one stand-in in
-one setting replace those that are there, so parts can be run one by one.
+docstrings (docstrings: inductive); the row bm25 is words in common, without an encoder. Intervals are 95 %, recipes a
+mean over seeds, from a bootstrap of pairs (STS) or queries. The column default-1 is a flow of an earlier round, as it
+was measured then. A flow that several recipes share is fitted once, and kept in the cache. Writes standins.json beside
+this file; rows of one stand-in in one setting replace those that are there, so parts can be run one by one.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 import torch
 from closed_forms import ALSO_TRIED, CLOSED_FORMS, applied
-from material import SEARCHED, SETTINGS, STAND_INS, TUNED, Embedded, Material, StandIn, Vectors
+from material import SEARCHED, SETTINGS, STAND_INS, TUNED, Embedded, Material, StandIn, Vectors, halves
 from standins_print import to_markdown
 from study import Case, Row, Study
 
@@ -40,11 +40,13 @@ from bertflow.calibration.spelling import parse_calibrator
 from bertflow.data.sts_tasks import SUITES
 from bertflow.encoder.pooling import parse_pooling
 from bertflow.evaluation.aggregation import suite_figures
+from bertflow.evaluation.bm25 import BM25, bm25_scores
 from bertflow.evaluation.significance import generator, pair_weights
 from bertflow.files import atomic_file
 from bertflow.maps import HEAD
 from bertflow.moments import Moments
 from bertflow.progress import unsaid
+from bertflow.similarity import TIE
 from bertflow.training.auto import CALIBRATED, STEEP, effective_rank, participation_ratio
 from bertflow.training.flow_fit import fit_flow
 
@@ -218,6 +220,14 @@ def joined(bench: Bench, one: StandIn, setting: str) -> dict[str, Any]:
     return {"did": did, **summary(bench.replicates(data, systems))}
 
 
+def words_in_common(bench: Bench) -> Row:
+    """BM25, which embeds nothing, on the queries and texts of the search."""
+    pairs = bench.test.retrieval
+    scores = np.stack([*bm25_scores(pairs.second, pairs.first)])
+    hits = (scores >= scores.diagonal()[:, None] - TIE).sum(1) == 1
+    return {"values": {"raw": round(100 * float(hits[halves(len(hits))["reporting"]].mean()), 2)}, "differences": {}}
+
+
 COMPARED = (
     *((recipe, "closed") for recipe in RECIPES),
     *((recipe, f"{recipe}, linear") for recipe in RECIPES),
@@ -250,7 +260,7 @@ def summary(found: Mapping[str, tuple[float, np.ndarray]]) -> dict[str, Any]:
 
 
 def cases(options: Namespace) -> Iterator[Case]:
-    """Every stand-in and the joined layers, in every setting."""
+    """Every stand-in and the joined layers, in every setting; words in common, in one."""
     given = {name: getattr(options, name.lower()) for name in MORE}
     more = {MORE[name].encoder: folder for name, folder in given.items() if folder}
     bench = Bench(options.data_dir, options.cache, options.resamples, more)
@@ -262,11 +272,13 @@ def cases(options: Namespace) -> Iterator[Case]:
         for name, one in JOINED.items():
             if not options.only or name in options.only:
                 yield {"layers": name, "setting": setting}, partial(joined, bench, one, setting)
+    if not options.only or BM25 in options.only:
+        yield {"stand-in": BM25, "setting": SEARCH[1]}, partial(words_in_common, bench)
 
 
 def page(rows: Sequence[Row]) -> str:
     """All tables, in the order of stand-ins and settings."""
-    names, settings = (*STAND_INS, *TUNED, *MORE, *JOINED), (*STS, *SEARCH)
+    names, settings = (*STAND_INS, *TUNED, *MORE, BM25, *JOINED), (*STS, *SEARCH)
 
     def place(row: Row) -> tuple[int, int]:
         return names.index(row.get("stand-in") or row["layers"]), settings.index(row["setting"])
