@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from bertflow.errors import UsageError
+from bertflow.errors import UsageError, how_many
 
 logger = logging.getLogger("bertflow")
 
@@ -67,7 +67,7 @@ def bar(total: int, label: str, show: bool | None = None, unit: str = "sentences
         ):
             yield shown.update
     else:
-        with working(f"{label} {total:,} {unit}"):
+        with working(f"{label} {how_many(total, unit)}"):
             yield Lines(total, label, unit, done=done).advance if first and show is None else lambda units: None
 
 

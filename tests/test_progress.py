@@ -113,6 +113,8 @@ def test_nothing_is_said_beside_a_bar_and_where_nothing_is_done():
         assert LastWord().silent(1e12) == ""
     with bar(5, "encoding"):
         assert LastWord().silent(1e12) == "encoding 5 sentences"
+    with bar(1, "encoding"):
+        assert LastWord().silent(1e12) == "encoding 1 sentence"
 
 
 def test_a_program_is_never_silent_also_where_its_notes_would_mislead(monkeypatch):
