@@ -89,6 +89,9 @@ class RowError(DataError):
         unit: What the number counts: lines of the file, or rows; or "id".
     """
 
+    skippable = False
+    """Whether ``bertflow.skip_bad`` would leave the row out."""
+
     def __init__(self, file: str, number: int | str, reason: str, unit: str = "line") -> None:
         super().__init__(file, number, reason, unit)
         self.file, self.number, self.reason, self.unit = file, number, reason, unit

@@ -71,7 +71,8 @@ SAMPLE = 5000
 """Rows that tell what a column holds, the first ones."""
 RENAME = "Rename the columns that hold text, or name them with --columns."
 NAME_THEM = (
-    f"{RENAME[:-1]} (by number, from 1, if the file has no header). If it holds one sentence per line, rename it to .txt."
+    f"{RENAME[:-1]} (by number, from 1, if the file has no header). "
+    "If it holds one sentence per line, rename it to .txt."
 )
 _WORD = re.compile(r"\S*[^\W\d_]\S*")
 """A word with a letter: dates and numbers are no text."""

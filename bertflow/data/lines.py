@@ -113,6 +113,9 @@ def none_skipped() -> Iterator[None]:
     token = _ACTIVE.set(None)
     try:
         yield
+    except RowError as error:
+        error.skippable = False
+        raise
     finally:
         _ACTIVE.reset(token)
 
@@ -125,6 +128,7 @@ def skipping() -> SkippedRows | None:
 def leave_out(error: RowError) -> None:
     """Refuse a row, unless bad rows are left out."""
     if (skipped := _ACTIVE.get()) is None:
+        error.skippable = True
         raise error
     skipped.add(error)
 

@@ -75,6 +75,20 @@ def test_without_it_the_first_bad_row_ends_the_command_and_nothing_is_left(vecto
     assert sorted(path.name for path in vectors.iterdir()) == ["c", "x.npy", "x.parquet"]
 
 
+@pytest.mark.parametrize("command", ["embed {} --store {}/out", "search build {1}/out --answers {0}"])
+def test_an_error_of_a_row_that_can_be_left_out_says_how(tiny_bert, tmp_path, error_line, command):
+    (path := tmp_path / "a.tsv").write_text("id\ttext\na\tthe dog sings .\nb\t\n")
+    arguments = [*command.format(path, tmp_path).split(), "--model", str(tiny_bert)]
+    assert error_line(main(arguments), 3) == (
+        f"error: {path}, line 3: the column text should hold text, got ''. Fill it in, or leave the line out. "
+        "With --skip_bad FILE such rows are left out and listed."
+    )
+    path.write_bytes(b"id\ttext\xff\xfe\n")  # the header cannot be left out
+    assert error_line(main(arguments), 3).endswith("Save the file as UTF-8.")
+    path.write_text("id\ttext\na\tthe dog sings .\nb\t\n")
+    assert main([*arguments, "--skip_bad", str(tmp_path / "bad.tsv")]) == 0
+
+
 def test_a_flow_is_fitted_to_the_rows_that_are_left(vectors, capsys, monkeypatch):
     seen = []
     monkeypatch.setattr("bertflow.training.flow_fit.fit_flow", lambda x, *_, **how: seen.append(np.array(x)) or 1 / 0)

@@ -147,7 +147,7 @@ REFUSED = {
                        "sentence_A + sentence_B | premise + hypothesis | a + b | text1 + text2 | title + description | "
                        "title + body | subject + body, but has id, label. "
                        "Rename the columns that hold text, or name them with --columns (by number, from 1, if "
-                       "the file has no header)."),
+                       "the file has no header). If it holds one sentence per line, rename it to .txt."),
     "no such column": ("a.tsv", "id\ttext\n1\tA b.\n", ["body"], "{} has no column 'body'. Its columns: id, text. "
                        "Name some of these with --columns, or number them, from 1, if the file has no header."),
     "no text": ("a.jsonl", '{"text": "A b."}\n{"text": 7}\n', None, "{}, line 2: the column text should hold text, got "
@@ -156,6 +156,14 @@ REFUSED = {
                        ".jsonl, .json, .parquet (text also .gz), or a dataset spelled hub:owner/name. Rename or "
                        "convert it."),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("line", ["One, with a comma.", "None."])
+@pytest.mark.parametrize("columns", [None, ["1"]])
+def test_sentences_in_a_csv_are_refused_with_what_to_do(write, refusal, line, columns):
+    path = write("a.csv", f"{line}\nTwo, three, four.\nFive, six, seven, eight.\n")
+    do = "rename a file of one sentence per line" if columns else "If it holds one sentence per line, rename it"
+    assert refusal(load_sentences, path, columns).endswith(f"{do} to .txt.")
 
 
 @pytest.mark.parametrize("case", REFUSED)

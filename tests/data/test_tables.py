@@ -82,7 +82,7 @@ REFUSED = {
     "few cells": ("a.tsv", "a\tb\n1\t2\n3\n", "a.tsv, line 3: 2 cells are wanted, as in line 1, but 1 are there. "
                   "Repair the line."),
     "many cells": ("a.csv", "a,b\n1,2,3\n", "a.csv, line 2: 2 cells are wanted, as in line 1, but 3 are there. "
-                   "Repair the line."),
+                   "Repair the line, or rename a file of one sentence per line to .txt."),
     "empty": ("a.tsv", "", "a.tsv is empty. It should hold a table."),
     "empty jsonl": ("a.jsonl", "\n", "a.jsonl is empty. It should hold a table."),
     "no json": ("a.jsonl", '{"a": 1}\n{"a": \n', "a.jsonl, line 2: this is not JSON: Expecting value: line 1 column 7 "
