@@ -94,7 +94,9 @@ def announced(words: Sequence[str]) -> str:
     import shlex
     import textwrap
 
-    named = takewhile(lambda word: not word.startswith("-"), words)
+    given = takewhile(lambda word: not word.startswith("-"), words)
+    # The whole of a long path would be all that is seen.
+    named = (word.rstrip("/").rsplit("/", 1)[-1] if word.startswith("/") else word for word in given)
     line = textwrap.shorten(redacted(shlex.join(named)), 48, placeholder=" ...")
     row = COMMANDS[words[0]]
     row = row.actions.get(" ".join(words[1:2]), row)

@@ -182,6 +182,11 @@ def test_of_several_processes_the_first_one_announces(monkeypatch, capsys):
         assert capsys.readouterr().err.count("\n") == 1 + announcements
 
 
+def test_a_long_path_is_announced_by_its_end():
+    words = ["fix", "/srv/models/of/the/whole/company/bert-base", "my text.txt"]
+    assert announced(words) == f"bertflow fix bert-base 'my text.txt': {COMMANDS['fix'].does}"
+
+
 def test_passwords_and_long_lines_are_cut():
     words = ["reindex", "pgvector:postgresql://ann:secret@host/db/docs", "lancedb:a", "--calibrator", "whitening"]
     assert announced(words) == f"bertflow reindex pgvector:postgresql://ann:***: {COMMANDS['reindex'].does}"
