@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from bertflow.data.docstrings import DOCSTRINGS
+from bertflow.data import DOCSTRINGS
 from bertflow.encoder.embedded import embedded_encoder
 from bertflow.errors import UsageError, require_between, require_seed
 from bertflow.files import require_files, require_place

@@ -29,6 +29,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bertflow.data import DOCSTRINGS
 from bertflow.data.corpus import drawn_rows, sentence_spans
 from bertflow.data.pairs import Pairs
 from bertflow.errors import DataError
@@ -60,8 +61,6 @@ PACKAGES: Mapping[str, str] = {
 """The core dependencies, and of what they always bring along that which holds much prose; a row is the name of a
 module and that of the package it comes with."""
 
-DOCSTRINGS = "docstrings"
-"""Name of the pairs, which options take in place of a file."""
 DOCSTRING_PAIRS = 500
 """Pairs of docstrings, where no others are given."""
 LEFT_OUT = frozenset(

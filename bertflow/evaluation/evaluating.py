@@ -9,8 +9,9 @@ import numpy as np
 from typing_extensions import TypedDict, Unpack
 
 from bertflow.calibration.spelling import RAW, parse_systems
+from bertflow.data import DOCSTRINGS
 from bertflow.data.corpus import load_sentences
-from bertflow.data.docstrings import DOCSTRING_PAIRS, DOCSTRINGS, docstring_pairs
+from bertflow.data.docstrings import DOCSTRING_PAIRS, docstring_pairs
 from bertflow.data.pairs import Pairs, load_pairs, unique_sentences
 from bertflow.data.sts import StsSource, load_sts
 from bertflow.data.sts_tasks import suites_of

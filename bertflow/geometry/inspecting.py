@@ -14,8 +14,9 @@ from bertflow.calibrated import CalibratedEncoder, encode_systems
 from bertflow.calibration.closed_forms import Whitening
 from bertflow.calibration.flow import FlowCalibrator
 from bertflow.calibration.spelling import parse_systems
+from bertflow.data import DOCSTRINGS
 from bertflow.data.corpus import count_words, drawn_rows, load_sentences, read_frequencies
-from bertflow.data.docstrings import DOCSTRING_PAIRS, DOCSTRINGS, docstring_corpus
+from bertflow.data.docstrings import DOCSTRING_PAIRS, docstring_corpus
 from bertflow.data.pairs import Pairs
 from bertflow.data.sts import StsSource
 from bertflow.encoder.abstract import SentenceEncoder
