@@ -14,6 +14,7 @@ instead of being replaced by something weaker; a scheduler that gives each part 
 """
 
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -23,7 +24,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from filelock import FileLock, Timeout
 
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import DataError, UsageError, how_many
 from bertflow.files import file_xxh3
 from bertflow.progress import Advance, place
 from bertflow.records import Count, read_record, write_record
@@ -167,6 +168,7 @@ class Job(Generic[MarkOf]):
         schema: What a mark says.
         files: Files of a part, with ``{}`` for its name.
         noun: What a part is called.
+        said: Fewest seconds between two lines that say which part is made.
     """
 
     folder: Path
@@ -174,6 +176,7 @@ class Job(Generic[MarkOf]):
     schema: type[MarkOf]
     files: Sequence[str] = ()
     noun: str = "part"
+    said: float = SAID
 
     def paths(self, part: int) -> dict[str, Path]:
         """The files of a part, by their names in the folder."""
@@ -218,7 +221,7 @@ class Job(Generic[MarkOf]):
 
         Of several processes that a launcher started each begins with its share. A part that was there before is
         compared with its checksums by the process whose share it is in; a damaged one is made again. Which part is made
-        is logged from time to time, and each that a process left when it ended.
+        is logged from time to time, and each that a process left when it ended; so is it if all were there before.
 
         Args:
             make: Makes and marks a part.
@@ -228,21 +231,24 @@ class Job(Generic[MarkOf]):
         """
         rank, world = place()
         left = sorted(range(len(self.names)) if parts is None else parts, key=lambda one: ((one - rank) % world, one))
-        inherited = {part for part in left if part % world == rank and self.mark(part)}
-        begun = time.monotonic()
+        there = {part for part in left if self.mark(part)}
+        inherited = {part for part in there if part % world == rank}
+        begun, made = -math.inf, False
 
         def finish(part: int) -> bool:
             """Make or check a part; False if another process holds it."""
-            nonlocal begun
+            nonlocal begun, made
             left_behind = (path := self.folder / f".lock.{self.names[part]}").exists()
             with lock(path, "") as held:
                 if held and (mark := self.mark(part)) and (part not in inherited or self.is_whole(part)):
                     advance(mark.rows)
                 elif held:
                     self.mark_path(part).unlink(missing_ok=True)  # until the new files are complete, it is missing
-                    if left_behind or time.monotonic() - begun > SAID:
-                        begun, over = time.monotonic(), ", taken over from a process that has ended" * left_behind
+                    if left_behind or (time.monotonic() - begun > self.said and len(self.names) > 1):
+                        over = ", taken over from a process that has ended" * left_behind
                         logger.info("%s: %s %d of %d%s.", self.folder, self.noun, part + 1, len(self.names), over)
+                        begun = time.monotonic()
+                    made = True
                     make(part)
             return held
 
@@ -251,3 +257,6 @@ class Job(Generic[MarkOf]):
             if len(busy) == len(left):
                 time.sleep(POLL)
             left = busy
+        if not made and len(there) == len(self.names):
+            parts_there = how_many(len(there), f"{self.noun}s")
+            logger.info("%s is complete already: %s. Nothing is left to do.", self.folder, parts_there)

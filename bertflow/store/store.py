@@ -27,7 +27,7 @@ from bertflow.data.arrays import usable_rows
 from bertflow.data.corpus import chunks
 from bertflow.data.lines import none_skipped, refuse
 from bertflow.encoder.abstract import SentenceEncoder, check_sentences
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import DataError, UsageError, how_many
 from bertflow.files import atomic_folder
 from bertflow.progress import Advance, bar
 from bertflow.store.build import CHUNK, MANIFEST, Manifest, begin, encoded, fill, plan_of
@@ -258,7 +258,7 @@ class EmbeddingStore:
         """Sizes in one line: "1,000 x 384 float32 in 8 shards, 2 MB"."""
         size = sum(size for mark in self.shards.job.marks().values() for size, _ in mark.files.values()) / 1e6
         facts = self.manifest
-        return f"{self.n:,} x {self.dim} {facts.storage} in {facts.shards} shards, {size:,.1f} MB"
+        return f"{self.n:,} x {self.dim} {facts.storage} in {how_many(facts.shards, 'shards')}, {size:,.1f} MB"
 
     def __len__(self) -> int:
         return self.n

@@ -91,6 +91,7 @@ def test_an_interruption_says_how_to_go_on(arguments, tmp_path, capsys, monkeypa
     assert main(arguments) == 1
     said = capsys.readouterr().err.splitlines()
     assert said == [
+        f"note: {tmp_path / 'store'}: shard 1 of 8.",
         f"note: What is done is kept in {tmp_path / 'store'}: run the same command again to continue.",
         "interrupted",
     ]
