@@ -25,7 +25,7 @@ import numpy as np
 from bertflow.advise.asking import read_asked
 from bertflow.advise.naming import FLOW, advice_for
 from bertflow.calibration.spelling import RAW
-from bertflow.data.docstrings import docstring_pairs
+from bertflow.data.docstrings import SOME_FILES, docstring_pairs
 from bertflow.data.pairs import Pairs, load_pairs, unique_sentences
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.cutting import unknown_share
@@ -45,9 +45,6 @@ UNKNOWN_WORDS = 0.1
 FREQUENT, SAME_LANGUAGE = 100, 0.1
 """Share of a text's words that the most frequent words of docstrings are: 0.15 for a catalogue in English, 0.3 to 0.4
 for English sentences, 0.04 or less for German, Dutch and French."""
-STAND_IN_FILES = 400
-"""Source files that they are read from, drawn at random: some 700 pairs, in 2 s on one core (AMD EPYC); all files
-take ten times as long."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +149,7 @@ def docstring_evidence(encoder: SentenceEncoder, text: Sequence[str] = ()) -> Ev
     """
     if unknown_share(encoder, [__doc__]) > UNKNOWN_WORDS:
         return None
-    pairs = docstring_pairs(STAND_IN_FILES).sample(STAND_INS, seed=0)
+    pairs = docstring_pairs(SOME_FILES).sample(STAND_INS, seed=0)
     counts, words = (Counter(chain.from_iterable(map(_words, lines))) for lines in (pairs.second, text))
     if sum(words[word] for word, _ in counts.most_common(FREQUENT)) < SAME_LANGUAGE * words.total():  # 0 without text
         return None

@@ -11,7 +11,7 @@ from typing_extensions import TypedDict, Unpack
 from bertflow.calibration.spelling import RAW, parse_systems
 from bertflow.data import DOCSTRINGS
 from bertflow.data.corpus import load_sentences
-from bertflow.data.docstrings import DOCSTRING_PAIRS, docstring_pairs
+from bertflow.data.docstrings import DOCSTRING_PAIRS, SOME_FILES, docstring_pairs
 from bertflow.data.pairs import Pairs, load_pairs, unique_sentences
 from bertflow.data.sts import StsSource, load_sts
 from bertflow.data.sts_tasks import suites_of
@@ -262,7 +262,7 @@ def evaluate_models(
             require_fitted_on(one, any(fitted is not None for fitted in calibrators))
     # Everything is read before anything is computed.
     if given.get("retrieval") == DOCSTRINGS:
-        given["retrieval"] = docstring_pairs().sample(DOCSTRING_PAIRS, scoring.get("seed", 0))
+        given["retrieval"] = docstring_pairs(SOME_FILES).sample(DOCSTRING_PAIRS, scoring.get("seed", 0))
     others = [load_pairs(one, kind) for kind, one in given.items()]
     sets = [load_sts(task, data_dir) for task in tasks]
     added = list(studies())

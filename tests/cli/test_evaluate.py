@@ -122,7 +122,8 @@ def test_a_bad_line_is_named_and_no_other_task_is_scored(evaluate, tiny_bert, da
     message = "line 5: a score should be a number, got 'many'. Repair the score or leave the pair out."
     good = "".join(f"man\tdog\t{score}\n" for score in range(3))
     (data / "bad.tsv").write_text(f"sentence1\tsentence2\tscore\n{good}{line}\n")
-    assert evaluate(tiny_bert, "--tasks", "news,bad") == (3, "", f"error: {data / 'bad.tsv'}, {message}\n")
+    leave = "With --skip_bad FILE such rows are left out and listed."
+    assert evaluate(tiny_bert, "--tasks", "news,bad") == (3, "", f"error: {data / 'bad.tsv'}, {message} {leave}\n")
 
 
 def test_a_pooling_for_what_is_calibrated_is_refused(evaluate, fitted):
