@@ -15,6 +15,7 @@ from bertflow.advise.evidence import MINED, UNKNOWN_WORDS, Evidence, announced, 
 from bertflow.advise.likely import PURPOSES
 from bertflow.advise.reading import Document, Documents, SplitText, read_documents, split_text
 from bertflow.calibration.spelling import SystemSpec
+from bertflow.data.corpus import TextSource
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.cutting import unknown_share
@@ -204,6 +205,8 @@ def _read_all(request: Request, most: int) -> tuple[str, SentenceEncoder, str, D
     """
     encoder, text = request.sources
     if request.vectors is None:
+        if isinstance(text, str | Path):
+            TextSource([text], request.columns.split(",") if request.columns else None)
         name, opened = _opened(encoder, request.options)
         documents = read_documents(text, request.columns)
     else:

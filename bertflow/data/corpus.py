@@ -24,7 +24,7 @@ from typing import Any
 from bertflow.data.columns import COLUMNS, RENAME, added_up, choose_columns, open_columns, split_columns
 from bertflow.data.lines import is_blank, read_lines, usable_lines
 from bertflow.data.tables import FORMATS, TableRow, is_hub, is_plain_text, open_table, table_suffix
-from bertflow.errors import DataError, RowError, UsageError, shown
+from bertflow.errors import DataError, RowError, UsageError, how_many, shown
 from bertflow.files import require_files
 from bertflow.registry import several
 
@@ -40,7 +40,7 @@ Place = Callable[[str], RowError]
 
 @dataclass(frozen=True)
 class TextSource:
-    """Files that are there, and datasets of the hub, of which nothing is read yet.
+    """Files that are there, and datasets of the hub, of which nothing is read yet but a header with named columns.
 
     Attributes:
         paths: Files, or hub datasets as ``hub:owner/name[@revision][#config][:split]``.
@@ -48,7 +48,7 @@ class TextSource:
             from 1) choose columns of a tsv or csv without a header line.
 
     Raises:
-        DataError: If a file is missing.
+        DataError: If a file, or a named column of one, is missing.
         UsageError: If columns are named, and no source is a table.
     """
 
@@ -60,6 +60,8 @@ class TextSource:
         if self.columns and self.paths and all(map(is_plain_text, self.paths)):
             named = ",".join(self.columns)
             raise UsageError(f"{self.paths[0]} is text in lines, which has no columns, got {named}. Leave them out.")
+        for path in filter(table_suffix, self.paths if self.columns else ()):
+            open_table(Path(path).expanduser(), self.columns).named(self.columns or ())
 
     def __iter__(self) -> Iterator[str]:
         """The clean sentences one by one, repeats included: memory does not grow with the text."""
@@ -115,10 +117,8 @@ def require_corpus(sentences: Sequence[str]) -> None:
         DataError: If it is too small to fit on.
     """
     if len(sentences) < 2:
-        noun = "sentence" if len(sentences) == 1 else "sentences"
-        raise DataError(
-            f"Fitting needs a corpus of at least 2 different sentences, got {len(sentences)} {noun}. Give more text."
-        )
+        got = how_many(len(sentences), "sentences")
+        raise DataError(f"Fitting needs a corpus of at least 2 different sentences, got {got}. Give more text.")
 
 
 def _read_source(source: str | Path, columns: Sequence[str] | None, streaming: bool) -> Iterator[tuple[Place, str]]:

@@ -7,6 +7,7 @@ the test, so that a check that comes too late shows as another error.
 import pytest
 
 from bertflow.cli import main
+from bertflow.encoder.model import BlockStack
 
 CALLS = {
     "demo": "demo --output out/new",
@@ -355,3 +356,27 @@ OF_DATA = ("missing", "no/such", "text.txt", "--resume", "cats", "--tasks sts12"
 def test_what_is_wrong_by_itself_is_refused_before_anything_is_read(command, wrong, place, error_line, nothing_is_read):
     code = 3 if any(word in wrong for word in OF_DATA) else 2
     assert EARLY[command][wrong] in error_line(main([*CALLS[command].split(), *wrong.split()]), code)
+
+
+HEADERS = {
+    "fix BERT nli.tsv --columns no,text --output out/new": "nli.tsv has no column 'no'",
+    "train --encoder.model=BERT --data.sentences=nli.tsv --data.columns=[a] --output=out/new": "has no column 'a'",
+    "embed nli.tsv --model BERT --columns no --store out/new": "nli.tsv has no column 'no'",
+    "adapt BERT nli.tsv --columns no --output out/new": "nli.tsv has no column 'no'",
+    "compare BERT BERT nli.tsv --queries text.txt --columns no": "nli.tsv has no column 'no'",
+    "score BERT nli.tsv --columns no,premise --fit_on text.txt": "nli.tsv has no column 'no'",
+    "search build out/new --answers answers.tsv --columns no,text --model BERT": "answers.tsv has no column 'no'",
+    "evaluate BERT --tasks nli.tsv": "nli.tsv should have the columns",
+    "sweep BERT --labels labels.tsv": "labels.tsv should have the columns",
+    "finetune --encoder.model=BERT --data.pairs=right.tsv --output=out/new": "right.tsv should have the columns",
+}
+"""A command line with a wrong header -> a part of what is said."""
+MODEL_UNOPENED = ("fix", "train", "embed", "adapt", "compare")
+"""Commands in which it is said even where there is no such model."""
+
+
+@pytest.mark.parametrize("line", HEADERS)
+def test_a_wrong_header_is_refused_before_the_weights_are_loaded(line, place, error_line, monkeypatch):
+    monkeypatch.setattr(BlockStack, "load", None)
+    line = line.replace("BERT", "no/such/folder") if line.startswith(MODEL_UNOPENED) else line
+    assert HEADERS[line.replace("no/such/folder", "BERT")] in error_line(main(line.split()), 3)
