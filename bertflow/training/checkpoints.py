@@ -7,8 +7,8 @@
     SIGTERM     the training stops after this step; it is Lightning's
     SIGUSR1     SLURM's notice: after this step a checkpoint is written and the job runs again
 
-Checkpoints are Lightning's own, written whole or not at all and read without pickle. Lightning keeps the state of a
-callback under the name of its class.
+Checkpoints are Lightning's own, written whole or not at all; they are pickles, of which only tensors and plain values
+are read. Lightning keeps the state of a callback under the name of its class.
 """
 
 import math
@@ -99,7 +99,7 @@ def steps_of(checkpoint: Path) -> int:
     """Steps that had been taken when it was written.
 
     Raises:
-        DataError: If it cannot be read without pickle, or is not a checkpoint of Lightning's.
+        DataError: If it holds more than tensors and plain values, or is not a checkpoint of Lightning's.
     """
     try:
         return int(torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)["global_step"])

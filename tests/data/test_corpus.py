@@ -51,7 +51,8 @@ def test_the_columns_found_are_said(write, caplog):
     path = write("a.tsv", TABLES["NLI, any case"][0])
     with caplog.at_level(logging.INFO):
         load_sentences(path)
-    assert caplog.messages[0] == f"{path}: using columns Premise, Hypothesis (unused: Label; see --columns)"
+    said = f"{path}: using columns Premise, Hypothesis (unused: Label; see --columns); each row is 2 sentences"
+    assert caplog.messages[0] == said
 
 
 def test_a_column_of_another_name_is_found_by_its_text_and_duplicates_are_counted(write, caplog):
