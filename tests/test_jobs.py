@@ -351,7 +351,8 @@ def test_it_is_said_which_part_is_made_and_which_was_left_by_a_process_that_ende
     assert caplog.messages == [f"{folder} is complete already: 4 shards. Nothing is left to do."]
 
 
-def test_the_first_part_of_several_is_said_at_once_and_a_quick_one_after_it_is_not(tmp_path, caplog):
+def test_the_first_part_of_several_is_said_at_once_and_a_quick_one_after_it_is_not(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr("bertflow.store.shards.SAID", 1e9)
     with caplog.at_level(logging.INFO, "bertflow"):
         of_list(tmp_path / "job", LetterEncoder())
     assert caplog.messages == [f"{tmp_path / 'job'}: shard 1 of 4."]
