@@ -87,7 +87,7 @@ class TestAPooling:
         task = ("--tasks", files / "mine.tsv")
         assert "pooling outer" in bertflow_("evaluate", *bert, "--pooling", "outer", "--details", *task)
         assert "outer+center" in bertflow_("evaluate", *bert, "--compare", "outer+center", "--fit_on", "eval", *task)
-        assert "outer" in bertflow_("sweep", *bert, "--layers", "0", "--tokens", "mean", *task)
+        assert "outer" in bertflow_("sweep", *bert, "--layers", "0", "--tokens", "mean", "--details", *task)
         bertflow_("embed", files / "text.txt", "--model", *bert, "--pooling", "outer", "--store", tmp_path / "store")
         bertflow_("inspect", *bert, "--pooling", "outer", "--text", files / "text.txt", "--pairs", "none",
                   "--sentences", "60", "--output", tmp_path / "report")  # fmt: skip
@@ -144,7 +144,7 @@ class TestATask:
     def test_the_commands_know_it(self, bert, bertflow_, data):
         task = ("--tasks", "mine30", "--data_dir", data)
         assert bertflow_("evaluate", *bert, *task).splitlines()[1].split() == ["system", "Mine"]
-        assert "mean(0)" in bertflow_("sweep", *bert, "--layers", "0", "--tokens", "mean", *task)
+        assert "mean(0)" in bertflow_("sweep", *bert, "--layers", "0", "--tokens", "mean", "--details", *task)
 
 
 class TestASimilarity:

@@ -158,10 +158,12 @@ class Advice(AbstractResult):
         """The cosine from which on two texts are a match."""
         with suppress(UsageError):
             at = self.scores.strict_threshold()
-            of = " of a query and a text" if self.scores.queries_ else ""
-            few = f"; {FEWEST} queries get one of their own" if self.queries and not of else ""
-            passing = f"1 of {1 / at.rate:,.0f} random pairs{of} passes{few}"
-            yield f"threshold a cosine of {at.value:.2f} or more is a match: {passing}"
+            n = f"{1 / at.rate:,.0f}"
+            if self.scores.queries_:
+                yield f"threshold a match from {at.value:.2f} on: 1 of {n} pairs of a query and a text passes"
+                return
+            few = f"; {FEWEST} queries get one of their own" if self.queries else ""
+            yield f"threshold a cosine of {at.value:.2f} or more is a match: 1 of {n} random pairs passes{few}"
 
     def _files(self) -> Iterator[str]:
         """What was written, and what to do with it."""
@@ -170,7 +172,7 @@ class Advice(AbstractResult):
         yield f"files     {self.folder / self._place}, {self.folder / 'geometry' / REPORT}"
         yield from self.exported
         if self.beside and self._kept(self.beside_encoder) is not None:
-            yield f"beside    {self.folder / BESIDE}: {self.beside}, which may help or harm"
+            yield f"beside    {self.folder / BESIDE}: {self.beside}; not for use without labels"
         if self.asked is not None:
             yield f"asked     {self.folder / ASKED}: fill in the score of {len(self.asked)} pairs, then --labels FILE"
         if self.standing == LIKELY or self.beside:
@@ -179,7 +181,7 @@ class Advice(AbstractResult):
                 n = sum(map(len, (one.judging, one.choosing)[: 1 if one.asked else 2]))
                 more = f"more pairs (the {n:,} given are too few to tell)"
             bare = isinstance(self.encoder.raw, VectorEncoder) and not self.encoder.raw.has_text
-            yield f"prove     again with {'the text of the vectors and ' * bare}--labels FILE, {more}"
+            yield f"prove     give {'the text of the vectors and ' * bare}--labels FILE, {more}"
         yield f"details   {self.folder / 'fix.md'}, or --details"
 
     def parts(self) -> Iterator[Table | Section | str]:

@@ -175,13 +175,13 @@ class Case:
         judging = (sentence for one in self.evidence for sentence in one.sentences)
         return list(dict.fromkeys([*self.split.fitted, *self.split.reference, *judging]))
 
-    def lines(self, bare: bool) -> list[str]:
+    def lines(self, purpose: str, bare: bool) -> list[str]:
         """What is worth reading before anything is encoded; ``bare`` vectors have no encoder."""
         pooling, split = self.encoder.describe().get("pooling", "as given"), self.split
         return [
             f"encoder   {self.name}, {pooling}, width {self.own.dim}",
             f"text      {len(split.fitted):,} sentences to fit on, and {len(split.reference):,} more for random pairs",
-            f"evidence  {announced(self.evidence, self.missing, bare)}",
+            f"evidence  {announced(self.evidence, self.missing, purpose, bare)}",
             *self.about_text,
         ]
 

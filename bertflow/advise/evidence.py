@@ -161,7 +161,7 @@ def _words(text: str) -> list[str]:
     return re.findall(r"[^\W\d_]+", text.lower())
 
 
-def announced(evidence: Sequence[Evidence], missing: str, bare: bool = False) -> str:
+def announced(evidence: Sequence[Evidence], missing: str, purpose: str, bare: bool = False) -> str:
     """What can be said in the end, before anything is encoded: which evidence decides, and how much there is."""
     if not evidence:
         agree = "" if bare else ", and docstring pairs can stop it, if the text is like them"
@@ -175,7 +175,10 @@ def announced(evidence: Sequence[Evidence], missing: str, bare: bool = False) ->
             f"{len(first.judging):,} of {first.asked:,} {first.kind.title} are filled in and decide: all of them "
             f"choose the change, and all of them test it, corrected for the number of candidates{beside}"
         )
-    return f"{_counted(first)} decide: half of them choose the change, half test it, so it can be proven{beside}"
+    broad = ", if the text is broad" if first.mined else ""
+    if first.mined and purpose != "search":
+        return f"{len(first.judging):,} mined pairs test the change that is likely, so it can be proven{broad}{beside}"
+    return f"{_counted(first)} decide: half of them choose the change, half test it, so it can be proven{broad}{beside}"
 
 
 def _counted(one: Evidence) -> str:
@@ -255,7 +258,7 @@ class Judgement:
         evidence, task = self.evidence, self.evidence.judging.task
         columns = [Column(title, Place(task, "all", metric)) for metric, title in evidence.kind.shown.items()]
         n, chosen = len(evidence.judging), self.chosen
-        who = f"Chosen on {len(evidence.choosing):,} pairs ({chosen}), tested on {n:,} others"
+        who = f"Chosen on {len(evidence.choosing):,} pairs ({chosen or 'nothing was tried'}), tested on {n:,} others"
         if evidence.asked:
             who = f"{n:,} of {evidence.asked:,} are filled in; chosen on all of them ({chosen})"
         how = f"{who}. x 100, and cosines as they are."

@@ -66,10 +66,12 @@ SPREAD = ("search",)
 nothing, and harmed some searches (benchmarks/EXPLORED.md)."""
 COSTS: Mapping[str, str] = {
     "similarity": "up to 12 points of neighbors of one kind (P@10), on one-line summaries",
-    "search": "up to 10 points of neighbors of one kind (P@10), and up to 18 where it takes the place of [CLS]",
+    "search": "up to 10 points of neighbors of one kind (P@10)",
     "topic": "up to 9 points of search in other words (P@10), on names in code",
 }
 """Cost of what is written for a purpose to another one, at worst; without a row there is none (benchmarks/harm.md)."""
+ONE_TOKEN_COST = "up to 18 points of neighbors of one kind (P@10), since a mean takes the place of one token"
+"""Cost of search where the own pooling of the encoder reads one token."""
 ONE_TOKEN = ("cls", "pooler", "last-token", *TEMPLATED)
 """Token reductions that read one token."""
 FIRST_LAST = "(1,-1)"

@@ -193,7 +193,7 @@ class SplitText:
                 return f"no row has {LEAST_WORDS} words or more in both columns, so there are no pairs."
             where = "paragraphs, blank lines, or question and answer columns"
             return f"the text has no structure to mine pairs from ({where})."
-        return f"of some 300 pairs that are needed, the text holds {self.mined:,}."
+        return f"about 300 pairs are needed, and the text holds {self.mined:,}."
 
 
 def split_text(

@@ -23,6 +23,7 @@ from bertflow.advise.keeping import AGAIN, KEEP, Choice, choose
 from bertflow.advise.likely import (
     COSTS,
     CROPPED,
+    ONE_TOKEN_COST,
     SPREAD,
     Geometry,
     Shape,
@@ -44,7 +45,8 @@ from bertflow.scoring.domain import DomainCheck
 from bertflow.training import Purpose
 
 SPANS_FEWER = "the sentences span fewer directions"
-NAMING = "--purpose search gained 5 points more on other texts, topic 6"
+NOTHING = "Nothing was tried: {} cannot be fitted ({}). Give more text, or name another candidate."
+NAMING = "on other texts, --purpose search gained 5 points more of search, and topic 6 of neighbors of one kind"
 COST = "may cost other uses {}"
 ELSEWHERE = (
     "On other texts, --purpose search gained 5.5 points more of search (P@10 or hit@1 x 100) than no purpose, and "
@@ -187,11 +189,13 @@ def advise(request: Request) -> Advice:
     """Read, measure, try, judge and decide."""
     case = Case.read(request)
     plan = FitPlan.of(request, case)
-    for line in case.lines(bare=request.vectors is not None):
+    for line in case.lines(request.purpose, bare=request.vectors is not None):
         request.say(line)
     found = Findings.of(request, case, plan)
     decision = found.decide(request, case, plan.usable)
-    naming = _naming(request, plan, found, decision)
+    naming = _naming(request, case, plan, found, decision)
+    left_out = {**plan.not_tried, **dict.fromkeys(plan.poolings.keys() - found.systems.keys(), SPANS_FEWER)}
+    nothing = [NOTHING.format(*one) for one in left_out.items()][: len(found.systems) == 1]
     choices = _choices(request, case, plan, found, decision)
     split, seed, advised, own = case.split, request.seed, found.systems[decision.system], case.own
     asked = choose_pairs(found.systems, [*split.reference, *split.fitted], request.ask, seed) if request.ask else None
@@ -208,7 +212,7 @@ def advise(request: Request) -> Advice:
         verdict=decision.verdict,
         system=decision.system,
         standing=decision.standing,
-        reasons=(*decision.reasons, *([naming[1]] if naming[1] else [])),
+        reasons=(*nothing, *decision.reasons, *filter(None, naming[1:])),
         naming=naming[0],
         shape=found.shape,
         cut=found.cut,
@@ -223,7 +227,7 @@ def advise(request: Request) -> Advice:
         notes=(*case.about_text, *thresholds, *note),
         text=split,
         systems=found.systems,
-        not_tried={**plan.not_tried, **dict.fromkeys(plan.poolings.keys() - found.systems.keys(), SPANS_FEWER)},
+        not_tried=left_out,
         encoder=best.forget_text() if request.without_text_hashes else best,
         beside=decision.beside,
         beside_encoder=beside.forget_text() if request.without_text_hashes else beside,
@@ -231,11 +235,12 @@ def advise(request: Request) -> Advice:
     )
 
 
-def _naming(request: Request, plan: FitPlan, found: Findings, decision: Decision) -> tuple[str, str]:
+def _naming(request: Request, case: Case, plan: FitPlan, found: Findings, decision: Decision) -> tuple[str, str]:
     """What it would gain to name a purpose, or may cost others that one is named: in short, and at length."""
     by_labels = decision.standing == PROVEN and not found.judged[0].evidence.mined
     if request.purpose in COSTS and decision.system != RAW and not by_labels:
-        return COST.format(COSTS[request.purpose]), ""
+        one = request.purpose == "search" and reads_one_token(case.source)
+        return COST.format(ONE_TOKEN_COST if one else COSTS[request.purpose]), ""
     names = {*plan.search.get(found.shape.steep, ())} & plan.usable & found.systems.keys()
     best = found.judged[0].limited(names).chosen if found.judged else None
     if best not in (None, decision.system) and not found.vetoes[best]:

@@ -57,7 +57,7 @@ WITH_FLOW = (
     'point of similarity: --candidates "{}".'
 )
 INSTEAD = (
-    "So {} takes its place, which divides by no deviation of the text: on narrow text it cost {} at most 2 points "
+    "So {} takes its place, which divides by no deviation: on narrow text it cost {} at most 2 points "
     "(benchmarks/harm.md)."
 )
 WORSE = "So {} is not used."
@@ -124,9 +124,11 @@ def decide(
     recipe = (stand_in.chosen or "") if stand_in else next(iter(likely), "")
     asked = [name for name in (recipe, safe) if name and evidence]
     worse = {name: said for name in asked if (said := _found_worse(evidence[0], name, purpose))}
+    spare = safe
     recipe, safe = ("" if name in worse else name for name in (recipe, safe))
     wanted, standing = _wanted(raw, evidence, purpose, shape, recipe, stand_in, safe)
-    labelled = standing == PROVEN and not evidence[0].evidence.mined
+    proved = standing == PROVEN
+    labelled = proved and not evidence[0].evidence.mined
     against = () if labelled or wanted == RAW else tuple(vetoes.get(wanted, ()))
     system = wanted
     if against:
@@ -143,11 +145,12 @@ def decide(
         f"Random pairs of texts have a median cosine of {raw.median:.2f} (90 %: {raw.p5:.2f} to {raw.p95:.2f}): {read}."
     )
     judged = [(one, one.chosen if wanted == RAW else wanted) for one in evidence]
-    reasons = [f"{cosines} {RESCALED}" if verdict == RESCALE else cosines, *against]
-    reasons += worse.values() if system in (RAW, safe) else ()
+    reasons = [f"{cosines} {RESCALED}" if verdict == RESCALE else cosines, *([" ".join(against)] if against else [])]
+    if system in (RAW, safe):
+        reasons += (said for name, said in worse.items() if not proved or name == spare)
     if system == safe != wanted:
-        reasons += (one.said_of(system) for one in evidence)
-        reasons.append(INSTEAD.format(system, "any use" if purpose == "all" else purpose))
+        instead = INSTEAD.format(system, "any use" if purpose == "all" else purpose)
+        reasons.append(" ".join([instead, *(one.said_of(system) for one in evidence)]))
     reasons += (one.said_of(name) for one, name in judged if name not in worse and (name or not one.evidence.mined))
     if not evidence:
         reasons.append(f"Whether a change ranks better cannot be proven on this text: {missing}")

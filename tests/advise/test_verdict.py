@@ -314,11 +314,19 @@ def test_wide_vectors_are_made_narrow_enough_for_an_index():
 
 def test_what_can_be_said_is_announced():
     evidence = [Evidence(LABELLED["graded"], range(60), range(60)), Evidence(MINED, range(200), range(200))]
-    assert announced(evidence, "") == (
+    assert announced(evidence, "", "all") == (
         "120 graded labels decide: half of them choose the change, half test it, so it can be proven; 400 mined pairs "
         "are shown beside"
     )
-    assert announced([], "there are no pairs.").startswith("there are no pairs. So nothing can be proven on it")
+    mined = evidence[1:]
+    assert announced(mined, "", "all") == (
+        "200 mined pairs test the change that is likely, so it can be proven, if the text is broad"
+    )
+    assert announced(mined, "", "search") == (
+        "400 mined pairs decide: half of them choose the change, half test it, so it can be proven, if the text is "
+        "broad"
+    )
+    assert announced([], "there are no pairs.", "all").startswith("there are no pairs. So nothing can be proven on it")
 
 
 @pytest.mark.parametrize(
@@ -431,3 +439,12 @@ def test_pairs_that_measure_the_purpose_keep_a_safe_candidate_from_the_encoder(p
     decision = decide(*given, vetoes=narrow, safe="whitening(8)")
     assert decision.system == system
     assert any("is not used." in reason for reason in decision.reasons) == (system == "raw")
+
+
+def test_a_recipe_that_was_not_wanted_is_not_told():
+    gains = {"whitening": BETTER, "whitening(8)": WORSE, "flow": NOISE, "flow(8)": NOISE}
+    mined = [figures(MINED, gains=gains)]
+    given = geometry(CONE), mined, "", "search", RAW_SHAPE, ("whitening(8)",)
+    vetoed = decide(*given, vetoes={"whitening": ("The text is narrow.",)})
+    assert (vetoed.system, vetoed.beside) == ("raw", "whitening")
+    assert not any("So whitening(8) is not used." in reason for reason in vetoed.reasons)

@@ -214,7 +214,8 @@ def test_an_interruption_leaves_no_file_and_says_how_a_store_goes_on(
     path = request.getfixturevalue(source)
     monkeypatch.setattr(AbstractCalibrator, "transform", interrupted)
     assert transform(path, tmp_path / output) == 1
-    note = "note: What is done is kept: run the same command again to continue.\n" if output == "z" else ""
+    kept = "What is done is kept: run the same command again to continue."
+    note = f"note: {tmp_path / 'z'}: shard 1 of 8.\nnote: {kept}\n" if output == "z" else ""
     assert capsys.readouterr().err == f"{note}interrupted\n"
     assert not (tmp_path / output).is_file()
     assert hidden(tmp_path) == []
