@@ -72,6 +72,8 @@ class FinetuneRecipe:
                 raise UsageError(f"finetune.{name} is a share from 0 to {most:g}, got {getattr(self, name):g}.")
         if self.objective in ("in-batch-negatives", "simcse") and self.batch_size < 2:
             raise UsageError(f"finetune.batch_size must be at least 2 for {self.objective}, got {self.batch_size}.")
+        if self.head_learning_rate is not None and self.objective in ("regression", "in-batch-negatives"):
+            raise UsageError(f"finetune.head_learning_rate needs a head, and {self.objective} has none. Leave it out.")
         if self.dropout is not None and not 0 < self.dropout < 1:
             raise UsageError(f"finetune.dropout is a probability above 0 and below 1, got {self.dropout:g}.")
         if self.joint is not None:

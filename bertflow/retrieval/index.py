@@ -287,6 +287,6 @@ class AnswerIndex(AbstractIndex):
 def require_new_index(path: str | Path) -> Path:
     """The place of a new index; one where something is, is refused."""
     if Path(path).exists():
-        raise UsageError(f"{path} should become an index, but is there already. Add to it, or choose another name.")
+        raise UsageError(f"{path} exists already. Add to it with `bertflow search add`, or choose another name.")
     require_place(path)
     return Path(path)

@@ -49,7 +49,7 @@ class Hits(AbstractResult):
             where = "" if hit.chunk is None else f"[chunk {hit.chunk}, {hit.start}:{hit.stop}]  "
             percent = "" if hit.percentile is None else f"  {hit.percentile:.2f} %"
             text = hit.text if hit.chunk is None else hit.matched
-            yield f"{place}. {hit.score:.3f}{percent}  {hit.id}  {where}{text}"
+            yield f"{place}. {hit.score:.3f}{percent}  {hit.id}  {where}{' '.join(text.split())}"
             if hit.chunk is None and hit.matched != hit.text:
                 yield f"          asked before: {hit.matched}"
         if any(hit.out_of_domain for hit in self.hits):

@@ -159,14 +159,14 @@ def test_the_head_has_a_learning_rate_of_its_own(tiny_bert):
 
 
 @pytest.mark.parametrize(
-    ("objective", "pairs", "expected"),
-    [("classification", PAIRS, {"learning_rate": 1e-5, "head_learning_rate": 5e-3}),
-     ("in-batch-negatives", RELATED, {"learning_rate": 1e-5})],
+    ("objective", "pairs", "rate", "expected"),
+    [("classification", PAIRS, 1e-2, {"learning_rate": 1e-5, "head_learning_rate": 5e-3}),
+     ("in-batch-negatives", RELATED, None, {"learning_rate": 1e-5})],
 )  # fmt: skip
-def test_the_learning_rate_of_a_head_is_logged_under_its_own_name(objective, pairs, expected, tiny_bert):
+def test_the_learning_rate_of_a_head_is_logged_under_its_own_name(objective, pairs, rate, expected, tiny_bert):
     trainer = {"max_steps": 2, "log_every_n_steps": 1}
     fit = fit_siamese(
-        opened(tiny_bert), pairs, objective=objective, head_learning_rate=1e-2, warmup=0.0, trainer=trainer
+        opened(tiny_bert), pairs, objective=objective, head_learning_rate=rate, warmup=0.0, trainer=trainer
     )
     logged = fit.module.trainer.logged_metrics
     rates = {name.removeprefix("train/"): float(logged[name]) for name in logged if name.endswith("_rate")}
@@ -298,6 +298,8 @@ def test_a_folder_that_lost_the_text_of_its_labels_is_refused(tiny_bert, tmp_pat
         (WITH_NEGATIVES, {"objective": "in-batch-negatives", "joint": "apart"}, "Negatives are for the objective "
          "in-batch-negatives, without joint. Leave their column out."),
         (PAIRS, {"head_learning_rate": 0.0}, "finetune.head_learning_rate must be above 0, got 0."),
+        (PAIRS, {"objective": "in-batch-negatives", "head_learning_rate": 1e-3}, "finetune.head_learning_rate needs a "
+         "head, and in-batch-negatives has none. Leave it out."),
         (PAIRS, {"warmup": 1.5}, "finetune.warmup is a share from 0 to 1, got 1.5."),
         (PAIRS, {"learning_rate": 0.0}, "finetune.learning_rate must be above 0, got 0."),
     ],

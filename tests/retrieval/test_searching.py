@@ -6,6 +6,8 @@ import pytest
 
 import bertflow
 from bertflow.errors import DataError, UsageError
+from bertflow.retrieval.ranking import Hit
+from bertflow.retrieval.searching import Hits
 
 ANSWERS = [
     bertflow.Answer("dogs", "The dog runs in the garden.", ("A big dog sings.",)),
@@ -48,3 +50,9 @@ def test_what_cannot_be_asked_is_refused(path):
         bertflow.evaluate_search(path, {}, resamples=-1)
     with pytest.raises(DataError, match="The answer 'nope' is not in"):
         bertflow.remove_answers(path, ["nope"], device="cpu")
+
+
+def test_an_answer_of_several_lines_is_printed_in_one():
+    hits = Hits([Hit("a", 0.5, "Two\nlines.", "Two\nlines.")])
+    assert [*hits.parts()] == ["1. 0.500  a  Two lines."]
+    assert json.loads(hits.to_json())[0]["text"] == "Two\nlines."
