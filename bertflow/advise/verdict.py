@@ -57,8 +57,8 @@ WITH_FLOW = (
     'point of similarity: --candidates "{}".'
 )
 INSTEAD = (
-    "So {} takes its place, which divides by no deviation: on narrow text it cost {} at most 2 points "
-    "(benchmarks/harm.md)."
+    "So {} takes its place, which divides by no deviation: on the narrow texts of benchmarks/harm.md it cost {} at "
+    "most 2 points."
 )
 WORSE = "So {} is not used."
 RESCALED = "The percentiles in scores.json correct that, and change no ranking."
