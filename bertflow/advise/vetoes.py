@@ -23,6 +23,7 @@ FEWEST_SHARED = 0.05
 """Share of the ten nearest texts that both encoders find, below which a map is not trusted: 0.00 to 0.01 where it
 ruined a search, 0.12 or more where it helped."""
 MOST_ASKING = 500
+UNKNOWN = "Vectors alone do not show whether their text is broad: give the text, or vectors of queries (query_vectors)."
 
 
 class Vetoes(Mapping[str, tuple[str, ...]]):
@@ -70,12 +71,15 @@ class Vetoes(Mapping[str, tuple[str, ...]]):
     def _of_text(self) -> tuple[str, ...]:
         """What the text and the queries say, whatever the candidate."""
         raw, found = self._systems[RAW], []
-        texts = None if isinstance(raw, VectorEncoder) else [*self._fitted, *self._reference]
+        bare = isinstance(raw, VectorEncoder) and not raw.has_text
+        texts = None if bare else [*self._fitted, *self._reference]
         breadth = breadth_of(raw.encode(self._fitted), texts, self._seed)
         if breadth is None:
             return (f"There are fewer than {FEWEST} different sentences: too few to tell whether the text is broad.",)
         if breadth.narrow:
             found.append(str(breadth))
+        elif bare and not self._queries:
+            found.append(UNKNOWN)
         if self._queries and (far := breadth.strangeness(raw.encode_query(self._queries))) > FOREIGN:
             found.append(f"The queries are {far:.0f} times as far from the text as its own sentences: of another kind.")
         return tuple(found)

@@ -11,7 +11,8 @@ import bertflow
 from bertflow.advise.bare_vectors import VectorEncoder
 from bertflow.advise.keeping import AGAIN, KEEP
 from bertflow.advise.likely import WIDEST
-from bertflow.advise.verdict import LIKELY, PROVEN, UNKNOWN
+from bertflow.advise.verdict import PROVEN
+from bertflow.advise.vetoes import UNKNOWN as NOT_SHOWN
 from bertflow.calibration.spelling import load_calibrator, parse_calibrator, parse_system
 from bertflow.errors import UsageError
 from bertflow.tables import Section
@@ -64,7 +65,7 @@ def test_without_keep_vectors_nothing_is_said_of_them(encoder):
 
 
 @pytest.mark.parametrize("kind", ["npy", "parquet", "store"])
-def test_vectors_alone_get_the_likely_map_and_what_would_prove_it(kind, tmp_path):
+def test_vectors_alone_get_the_likely_map_beside_and_what_would_prove_it(kind, tmp_path):
     x = cone(900)
     path = tmp_path / {"npy": "x.npy", "parquet": "x.parquet", "store": "store"}[kind]
     if kind == "npy":
@@ -76,14 +77,14 @@ def test_vectors_alone_get_the_likely_map_and_what_would_prove_it(kind, tmp_path
         np.save(tmp_path / "x.npy", x)
         bertflow.EmbeddingStore.build(VectorEncoder(tmp_path / "x.npy", names, 900, 0), names, path)
     advice = bertflow.fix(vectors=path, resamples=100)
-    assert (advice.verdict, advice.system, advice.standing) == ("whiten", "ridge(1)", LIKELY)
-    assert UNKNOWN in " ".join(advice.reasons)
+    assert (advice.verdict, advice.system, advice.beside) == ("rescale the scores", "raw", "ridge(1)")
+    assert NOT_SHOWN in advice.reasons
     assert any("needs the encoder" in part.to_markdown() for part in advice.parts() if isinstance(part, Section))
     fitted = parse_calibrator("ridge(1)").fit(x[[int(name.split()[1]) for name in advice.text.fitted]])
-    np.testing.assert_allclose(advice.encoder.calibrator.transform(x), fitted.transform(x), atol=1e-4)
+    np.testing.assert_allclose(advice.beside_encoder.calibrator.transform(x), fitted.transform(x), atol=1e-4)
     if kind == "parquet":
         return
-    written = load_calibrator(advice.save(tmp_path / "fixed") / "calibrator")
+    written = load_calibrator(advice.save(tmp_path / "fixed") / "likely")
     assert (written.dim_in, written.dim_out) == (64, 64)
     assert (written.provenance is None) == (kind == "npy")
 
