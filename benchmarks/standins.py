@@ -40,13 +40,12 @@ from bertflow.calibration.spelling import parse_calibrator
 from bertflow.data.sts_tasks import SUITES
 from bertflow.encoder.pooling import parse_pooling
 from bertflow.evaluation.aggregation import suite_figures
-from bertflow.evaluation.bm25 import BM25, bm25_scores
+from bertflow.evaluation.bm25 import BM25, bm25_ranks_of_pairs
 from bertflow.evaluation.significance import generator, pair_weights
 from bertflow.files import atomic_file
 from bertflow.maps import HEAD
 from bertflow.moments import Moments
 from bertflow.progress import unsaid
-from bertflow.similarity import TIE
 from bertflow.training.auto import CALIBRATED, STEEP, effective_rank, participation_ratio
 from bertflow.training.flow_fit import fit_flow
 
@@ -222,9 +221,7 @@ def joined(bench: Bench, one: StandIn, setting: str) -> dict[str, Any]:
 
 def words_in_common(bench: Bench) -> Row:
     """BM25, which embeds nothing, on the queries and texts of the search."""
-    pairs = bench.test.retrieval
-    scores = np.stack([*bm25_scores(pairs.second, pairs.first)])
-    hits = (scores >= scores.diagonal()[:, None] - TIE).sum(1) == 1
+    hits = bm25_ranks_of_pairs(bench.test.retrieval) == 1
     return {"values": {"raw": round(100 * float(hits[halves(len(hits))["reporting"]].mean()), 2)}, "differences": {}}
 
 

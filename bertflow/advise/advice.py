@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from bertflow.advise.asked_queries import AskedQueries
 from bertflow.advise.asking import write_asked
-from bertflow.advise.bare_vectors import VectorEncoder
+from bertflow.advise.bare_vectors import VectorEncoder, lacks_text
 from bertflow.advise.evidence import FEWEST_LABELS, Judgement
 from bertflow.advise.keeping import Choice, choices_section
 from bertflow.advise.likely import Geometry, Shape
@@ -180,8 +180,7 @@ class Advice(AbstractResult):
             for one in (one.evidence for one in self.evidence[:1] if not one.evidence.mined):
                 n = sum(map(len, (one.judging, one.choosing)[: 1 if one.asked else 2]))
                 more = f"more pairs (the {n:,} given are too few to tell)"
-            bare = isinstance(self.encoder.raw, VectorEncoder) and not self.encoder.raw.has_text
-            yield f"prove     give {'the text of the vectors and ' * bare}--labels FILE, {more}"
+            yield f"prove     give {'the text of the vectors and ' * lacks_text(self.encoder.raw)}--labels FILE, {more}"
         yield f"details   {self.folder / 'fix.md'}, or --details"
 
     def parts(self) -> Iterator[Table | Section | str]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bertflow.calibration.saving import Provenance
 from bertflow.data.vectors import Vectors, open_vectors
-from bertflow.encoder.abstract import AbstractEncoder, Float32, Role
+from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, SentenceEncoder
 from bertflow.errors import DataError
 from bertflow.store.store import EmbeddingStore
 
@@ -82,6 +82,11 @@ class VectorEncoder(AbstractEncoder):
     @cached_property
     def _digest(self) -> str:
         return hashlib.sha256(self._x.tobytes()).hexdigest()
+
+
+def lacks_text(encoder: SentenceEncoder) -> bool:
+    """Whether an encoder is vectors whose text is not at hand."""
+    return isinstance(encoder, VectorEncoder) and not encoder.has_text
 
 
 def _rows_of(source: EmbeddingStore | Vectors, places: NDArray[np.integer[Any]]) -> Float32:

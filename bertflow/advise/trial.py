@@ -193,9 +193,9 @@ def advise(request: Request) -> Advice:
         request.say(line)
     found = Findings.of(request, case, plan)
     decision = found.decide(request, case, plan.usable)
-    naming = _naming(request, case, plan, found, decision)
+    naming, at_length = _naming(request, case, plan, found, decision)
     left_out = {**plan.not_tried, **dict.fromkeys(plan.poolings.keys() - found.systems.keys(), SPANS_FEWER)}
-    nothing = [NOTHING.format(*one) for one in left_out.items()][: len(found.systems) == 1]
+    nothing = NOTHING.format(*next(iter(left_out.items()))) if left_out and found.systems.keys() == {RAW} else ""
     choices = _choices(request, case, plan, found, decision)
     split, seed, advised, own = case.split, request.seed, found.systems[decision.system], case.own
     asked = choose_pairs(found.systems, [*split.reference, *split.fitted], request.ask, seed) if request.ask else None
@@ -212,8 +212,8 @@ def advise(request: Request) -> Advice:
         verdict=decision.verdict,
         system=decision.system,
         standing=decision.standing,
-        reasons=(*nothing, *decision.reasons, *filter(None, naming[1:])),
-        naming=naming[0],
+        reasons=tuple(filter(None, (nothing, *decision.reasons, at_length))),
+        naming=naming,
         shape=found.shape,
         cut=found.cut,
         geometry=geometry,

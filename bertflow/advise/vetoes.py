@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.advise.bare_vectors import VectorEncoder
+from bertflow.advise.bare_vectors import lacks_text
 from bertflow.breadth import FEWEST, FOREIGN, breadth_of
 from bertflow.calibration.spelling import RAW
 from bertflow.encoder.abstract import SentenceEncoder
@@ -71,7 +71,7 @@ class Vetoes(Mapping[str, tuple[str, ...]]):
     def _of_text(self) -> tuple[str, ...]:
         """What the text and the queries say, whatever the candidate."""
         raw, found = self._systems[RAW], []
-        bare = isinstance(raw, VectorEncoder) and not raw.has_text
+        bare = lacks_text(raw)
         texts = None if bare else [*self._fitted, *self._reference]
         breadth = breadth_of(raw.encode(self._fitted), texts, self._seed)
         if breadth is None:

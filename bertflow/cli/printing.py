@@ -14,6 +14,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
+from bertflow.results import REST
 from bertflow.tables import Section, Strong, Table
 
 LABEL = re.compile(r"(?:note|error|next): |\w+ {2,}|[a-z]{3,9} +(?<=^.{10})(?=\S)|\d+\. ")
@@ -73,7 +74,7 @@ def print_parts(parts: Iterable[Table | Section | str], output: object = None) -
         pieces = (Strong(part.title), part.table, *part.lines) if isinstance(part, Section) else (part,)
         for one in pieces:
             if isinstance(one, str):
-                said = one.replace("or --output DIR", f"or in {output}") if output else one
+                said = one.replace(REST, f"--details, or in {output}") if output else one
                 say(Strong(f"\n{one}") if isinstance(one, Strong) else said)
                 continue
             for piece in fitting(one, out.width) if out.is_terminal else (one,):

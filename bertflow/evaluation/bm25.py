@@ -43,11 +43,15 @@ def bm25_ranks(answers: Iterable[Answer], right: Mapping[str, frozenset[str]]) -
     return ranks
 
 
+def bm25_ranks_of_pairs(pairs: Pairs) -> NDArray[np.int64]:
+    """Ranks (n,) of the one right text of each query among all texts."""
+    right = {query: frozenset({str(at)}) for at, query in enumerate(pairs.first)}
+    return np.concatenate(bm25_ranks((Answer(str(at), text) for at, text in enumerate(pairs.second)), right))
+
+
 def bm25_values(pairs: Pairs) -> dict[str, float]:
     """hit@1 and MRR of queries, each with its one right text among all texts."""
-    right = {query: frozenset({str(at)}) for at, query in enumerate(pairs.first)}
-    answers = (Answer(str(at), text) for at, text in enumerate(pairs.second))
-    ranks = np.concatenate(bm25_ranks(answers, right))
+    ranks = bm25_ranks_of_pairs(pairs)
     return {"hit@1": float((ranks == 1).mean()), "mrr": float((1 / ranks).mean())}
 
 

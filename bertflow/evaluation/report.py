@@ -24,7 +24,7 @@ from bertflow.evaluation.mteb_files import MAIN_SCORE, mteb_files, predictions_c
 from bertflow.evaluation.score_table import Column, Row, ScoreTable, SystemFacts, setting
 from bertflow.evaluation.significance import A_TEST, LEVEL
 from bertflow.files import write_text
-from bertflow.results import AbstractResult
+from bertflow.results import REST, AbstractResult
 from bertflow.tables import UNSCALED, Section, Strong, Table, interval, number
 
 SAID = {True: "significantly better than", False: "no significant difference from", None: "ahead of"}
@@ -156,7 +156,7 @@ class Report(ScoreTable, AbstractResult):
             yield f"Poolings differ ({', '.join(poolings)}), so a difference may not come from the map alone."
         same = f"pooling {poolings[0]}; " if len(poolings) == 1 else ""
         bm25 = f"; {BM25}: words in common" if self.plain else ""
-        yield f"{self._scale(used)}; {same}{_seen(used)}{bm25}. How each number was made: --details, or --output DIR."
+        yield f"{self._scale(used)}; {same}{_seen(used)}{bm25}. How each number was made: {REST}."
         yield from self.sections
 
     def as_dict(self) -> dict[str, Any]:

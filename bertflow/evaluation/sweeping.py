@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bertflow.errors import MissingExtraError
 from bertflow.files import write_text
 from bertflow.progress import peak_memory, working
-from bertflow.results import AbstractResult
+from bertflow.results import REST, AbstractResult
 from bertflow.tables import MISSING, Strong, Table, number, to_csv
 
 BEST = 6
@@ -137,7 +137,7 @@ class Sweep(AbstractResult):
         first = [*dict.fromkeys(row.pooling for row in (*self.best(), *falling))][:BEST]
         yield Table(table.header, tuple(line for line in table.lines if line[0] in first))
         if len(table.lines) > BEST:
-            yield f"These are the best {BEST} of {len(table.lines)} poolings. All of them: --details, or --output DIR."
+            yield f"These are the best {BEST} of {len(table.lines)} poolings. All of them: {REST}."
         yield self.how[0]
         yield Strong("\n".join(map(self._ahead, self.best())))
 

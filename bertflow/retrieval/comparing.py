@@ -17,7 +17,7 @@ from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.options import EncoderOptions
 from bertflow.errors import DataError
 from bertflow.opening import load_plainly
-from bertflow.results import AbstractResult
+from bertflow.results import REST, AbstractResult
 from bertflow.similarity import unit_rows
 from bertflow.tables import Section, Table, shortened
 
@@ -79,7 +79,7 @@ class Comparison(AbstractResult):
     def answer(self) -> Iterator[Section]:
         """One query, if there is one whose nearest text is another one."""
         told = (min(self.shown, key=lambda one: one.first[0] == one.second[0]),)
-        yield replace(self, shown=told).section(["More queries: --details, or --output DIR."])
+        yield replace(self, shown=told).section([f"More queries: {REST}."])
 
     def section(self, lines: Sequence[str] = ()) -> Section:
         """The table, after it how much changed, and ``lines``."""
