@@ -18,9 +18,6 @@ from typing import Any, ClassVar
 from bertflow.files import to_json, write_text
 from bertflow.tables import Section, Table
 
-REST = "--details, or --output DIR"
-"""Place of what the answer of a result leaves out; a command that was given a folder names it."""
-
 
 @dataclass(frozen=True, repr=False, eq=False)
 class AbstractResult(ABC):

@@ -14,6 +14,9 @@ from bertflow.registry import lookup
 MISSING = "-"
 """The cell of a table where there is no value."""
 
+REST = "--details, or --output DIR"
+"""Place of what the answer of a result leaves out; a command that was given a folder names it."""
+
 UNSCALED = "_cosine"
 """Ending of the metrics that are shown as they are; all others are x 100."""
 

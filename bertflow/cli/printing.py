@@ -14,8 +14,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
-from bertflow.results import REST
-from bertflow.tables import Section, Strong, Table
+from bertflow.tables import REST, Section, Strong, Table
 
 LABEL = re.compile(r"(?:note|error|next): |\w+ {2,}|[a-z]{3,9} +(?<=^.{10})(?=\S)|\d+\. ")
 """What a line may begin with; the lines that follow it are indented by its length."""

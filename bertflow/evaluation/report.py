@@ -24,8 +24,8 @@ from bertflow.evaluation.mteb_files import MAIN_SCORE, mteb_files, predictions_c
 from bertflow.evaluation.score_table import Column, Row, ScoreTable, SystemFacts, setting
 from bertflow.evaluation.significance import A_TEST, LEVEL
 from bertflow.files import write_text
-from bertflow.results import REST, AbstractResult
-from bertflow.tables import UNSCALED, Section, Strong, Table, interval, number
+from bertflow.results import AbstractResult
+from bertflow.tables import REST, UNSCALED, Section, Strong, Table, interval, number
 
 SAID = {True: "significantly better than", False: "no significant difference from", None: "ahead of"}
 """Words about a system that is not below another, by whether the difference is separable."""

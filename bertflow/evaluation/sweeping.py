@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from bertflow.errors import MissingExtraError
 from bertflow.files import write_text
 from bertflow.progress import peak_memory, working
-from bertflow.results import REST, AbstractResult
-from bertflow.tables import MISSING, Strong, Table, number, to_csv
+from bertflow.results import AbstractResult
+from bertflow.tables import MISSING, REST, Strong, Table, number, to_csv
 
 BEST = 6
 """Poolings that are shown at first: with what is said of them they fit on a screen of 24 lines."""

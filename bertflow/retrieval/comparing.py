@@ -17,9 +17,9 @@ from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.options import EncoderOptions
 from bertflow.errors import DataError
 from bertflow.opening import load_plainly
-from bertflow.results import REST, AbstractResult
+from bertflow.results import AbstractResult
 from bertflow.similarity import unit_rows
-from bertflow.tables import Section, Table, shortened
+from bertflow.tables import REST, Section, Table, shortened
 
 FEWEST, MOST = 20, 2000
 """Fewest queries, and the most that are read."""
