@@ -104,8 +104,8 @@ class Breadth:
         if not self.narrow:
             return f"The text is broad (topics left out are {self.novelty:.1f} times as far away as its own)."
         return (
-            "The text is narrow, so a map that divides by its deviations may make search and other text worse: "
-            f"{', '.join(self.signs)}."
+            f"The text is narrow ({', '.join(self.signs)}): a map that divides by its deviations may harm search and "
+            "other text."
         )
 
 

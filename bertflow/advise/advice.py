@@ -169,10 +169,10 @@ class Advice(AbstractResult):
         """What was written, and what to do with it."""
         if not self.folder:
             return
-        yield f"files     {self.folder / self._place}, {self.folder / 'geometry' / REPORT}"
+        yield f"files     {self.folder}: {self._place}, fix.md (or --details), geometry/{REPORT}"
         yield from self.exported
         if self.beside and self._kept(self.beside_encoder) is not None:
-            yield f"beside    {self.folder / BESIDE}: {self.beside}; not for use without labels"
+            yield f"beside    {BESIDE}: {self.beside}; not for use without labels"
         if self.asked is not None:
             yield f"asked     {self.folder / ASKED}: fill in the score of {len(self.asked)} pairs, then --labels FILE"
         if self.standing == LIKELY or self.beside:
@@ -181,11 +181,10 @@ class Advice(AbstractResult):
                 n = sum(map(len, (one.judging, one.choosing)[: 1 if one.asked else 2]))
                 more = f"more pairs (the {n:,} given are too few to tell)"
             yield f"prove     give {'the text of the vectors and ' * lacks_text(self.encoder.raw)}--labels FILE, {more}"
-        yield f"details   {self.folder / 'fix.md'}, or --details"
 
     def parts(self) -> Iterator[Table | Section | str]:
         """The answer; the other reasons; the geometry before and after, and the evidence; what else there is to say."""
-        yield from (line for line in self.answer() if not line.startswith("details"))
+        yield from self.answer()
         yield from self.reasons[REASONS:]
         if self.choices:
             yield choices_section(self.choices, self.shape.bare)

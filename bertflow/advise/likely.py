@@ -61,6 +61,10 @@ SAFE: Mapping[str, str] = {
 """Candidates of each purpose where something speaks against the likely map, the first that can be: none divides by a
 deviation. On narrow text it cost that purpose at most 2 points (benchmarks/harm.md). For similarity no candidate
 did as well."""
+NARROWER: Mapping[str, float] = {"faint-sif": 60, "soft-sif": 150}
+"""Different words of a text in 5,000 (``bertflow.breadth.richness``) below which these take the place of sif in the
+safe candidate: where each word is frequent, sif hears little but numbers. On tables of 38 to 63 words it cost search 2
+to 14 points, and neighbors of one kind up to 20 (benchmarks/EXPLORED.md)."""
 SPREAD = ("search",)
 """Purposes whose safe candidate is for encoders in which many directions hold the variance: on others centering gained
 nothing, and harmed some searches (benchmarks/EXPLORED.md)."""
@@ -268,7 +272,15 @@ def recipes(purpose: str, dim: int, free: bool, one_token: bool = False, n: int 
     return found
 
 
-def fallbacks(purpose: str, one_token: bool = False) -> list[SystemSpec]:
-    """What takes the place of a recipe that something speaks against: the first that can be fitted, in this order."""
-    free = purpose == "search" or not one_token
-    return [row for row in parse_systems(SAFE.get(purpose, "")) if free or not row.pooling]
+def fallbacks(purpose: str, words: float, one_token: bool = False) -> list[SystemSpec]:
+    """What takes the place of a recipe that something speaks against: the first that can be fitted, in this order.
+
+    Args:
+        purpose: What the encoder is used for.
+        words: Different words of the text in 5,000.
+        one_token: Whether the encoder's own pooling reads one token.
+    """
+    spelled, free = SAFE.get(purpose, ""), purpose == "search" or not one_token
+    if purpose == "search" and (gentler := [name for name, bound in NARROWER.items() if words < bound]):
+        spelled = spelled.replace("sif", gentler[0], 1)
+    return [row for row in parse_systems(spelled) if free or not row.pooling]

@@ -35,7 +35,7 @@ from bertflow.advise.likely import (
 )
 from bertflow.advise.verdict import PROVEN, Decision, decide, looks_raw
 from bertflow.advise.vetoes import Vetoes
-from bertflow.breadth import are_titles
+from bertflow.breadth import are_titles, richness
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.spelling import RAW, SystemSpec
 from bertflow.encoder.abstract import SentenceEncoder
@@ -89,7 +89,8 @@ class FitPlan:
             named = isinstance(request.encoder, str | Path)
             free = named and layers_are_open(source, request.options.get("pooling"))
             one = reads_one_token(source)
-            ladders, spare = recipes(request.purpose, dim, free, one, n), fallbacks(request.purpose, one)
+            ladders = recipes(request.purpose, dim, free, one, n)
+            spare = fallbacks(request.purpose, richness(case.split.fitted), one)
             searching = recipes("search", dim, free) if request.purpose == "all" and case.evidence else {}
         likely = trying.add_likely(tried, source, dim, n, ladders, request.keeps)
         search = trying.add_likely(tried, source, dim, n, searching, request.keeps)
@@ -237,15 +238,19 @@ def advise(request: Request) -> Advice:
 
 def _naming(request: Request, case: Case, plan: FitPlan, found: Findings, decision: Decision) -> tuple[str, str]:
     """What it would gain to name a purpose, or may cost others that one is named: in short, and at length."""
-    by_labels = decision.standing == PROVEN and not found.judged[0].evidence.mined
-    if request.purpose in COSTS and decision.system != RAW and not by_labels:
+    if decision.standing == PROVEN and not found.judged[0].evidence.mined:  # labels are the use
+        return "", ""
+    if request.purpose in COSTS and decision.system != RAW:
         one = request.purpose == "search" and reads_one_token(case.source)
         return COST.format(ONE_TOKEN_COST if one else COSTS[request.purpose]), ""
     names = {*plan.search.get(found.shape.steep, ())} & plan.usable & found.systems.keys()
     best = found.judged[0].limited(names).chosen if found.judged else None
-    if best not in (None, decision.system) and not found.vetoes[best]:
-        gain = 100 * found.judged[0].lead(best).difference
-        return f"--purpose search gains {gain:+.1f} on these pairs, with {best}", found.judged[0].said_of(best)
+    if best is not None and not found.vetoes[best]:
+        pairs = found.judged[0]
+        more, now = (100 * pairs.lead(name).difference if name != RAW else 0.0 for name in (best, decision.system))
+        instead = f" instead of {now:+.1f}" if now else ""
+        said = f"--purpose search gains {more:+.1f}{instead} on these pairs, with {best}"
+        return (said, pairs.said_of(best)) if more > now else ("", "")
     free = request.candidates is None and request.vectors is None
     helps = request.purpose == "all" and free and looks_raw(found.raw, found.shape)
     return (NAMING, ELSEWHERE) if helps else ("", "")

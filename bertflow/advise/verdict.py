@@ -20,7 +20,7 @@ Rescaling changes no ranking, so it is never wrong, and ``scores.json`` is writt
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from bertflow.advise.evidence import FEWEST_LABELS, Evidence, Judgement
+from bertflow.advise.evidence import FEWEST_LABELS, Evidence, Judgement, proven
 from bertflow.advise.likely import Geometry, Shape, linear_form
 from bertflow.advise.naming import advice_for
 from bertflow.calibration.spelling import RAW, parse_system
@@ -36,15 +36,13 @@ SIMILARITY_ONLY = "These labels measure similarity. What they prove can harm sea
 SEARCH_ONLY = "These labels measure search. What they prove can harm similarity and neighbors of one kind."
 PROVEN = "proven on your text"
 LIKELY = "likely, not proven on your text"
-HELPED = (
-    "Of 25 others with such a geometry, calibration helped 24 by 3 to 28 points of similarity, and cost one 1 point."
-)
+HELPED = "Calibration improved 24 of 25 other encoders with such a geometry, by 3 to 28 points of similarity."
 UNKNOWN = (
     "Vectors do not say how their encoder was made. If it was made for sentences, as those of most services and of "
     "sentence-transformers are, calibration may cost 1 to 5 points of similarity, though it helped search."
 )
 STOOD_IN = "These pairs are not of your text: they agree with the geometry, and prove nothing."
-NOT_AGREED = "They speak against what the geometry says, so it is not used."
+NOT_AGREED = "They disagree with the geometry, so the change is not used."
 NOT_KNOWN = "So it may be tuned already, and calibration may cost similarity."
 PROOF = (
     f"To prove more: --labels FILE with {FEWEST_LABELS} labelled pairs or more, better some hundreds (sentence1, "
@@ -56,10 +54,8 @@ WITH_FLOW = (
     "This is the recipe {} without its flow. The flow takes longer; fitted on text of several kinds it added 0.5 to 1 "
     'point of similarity: --candidates "{}".'
 )
-INSTEAD = (
-    "So {} takes its place, which divides by no deviation: on the narrow texts of benchmarks/harm.md it cost {} at "
-    "most 2 points."
-)
+INSTEAD = "So {} takes its place, which divides by no deviation: on narrow text it cost {} at most 2 points."
+NOT_SUCH = "On narrow text such pairs prove nothing: queries may use other words."
 WORSE = "So {} is not used."
 RESCALED = "The percentiles in scores.json correct that, and change no ranking."
 
@@ -140,26 +136,31 @@ def decide(
         verdict = "leave it" if evidence else "you need labels"
     else:
         verdict = RESCALE
-    read = "near zero, as it should be" if raw.centered else "the size of a cosine says little"
-    cosines = (
-        f"Random pairs of texts have a median cosine of {raw.median:.2f} (90 %: {raw.p5:.2f} to {raw.p95:.2f}): {read}."
-    )
+    read = "near zero, as it should be" if raw.centered else "so its size says little"
+    cosines = f"Random pairs have cosine {raw.median:.2f} (90 %: {raw.p5:.2f} to {raw.p95:.2f}), {read}."
     judged = [(one, one.chosen if wanted == RAW else wanted) for one in evidence]
+    refused = stand_in is not None and stand_in.refuses(stand_in.chosen)
+    heard = f"{stand_in.said_of(stand_in.chosen)} {NOT_AGREED if refused else STOOD_IN}" if stand_in else ""
     reasons = [f"{cosines} {RESCALED}" if verdict == RESCALE else cosines, *([" ".join(against)] if against else [])]
     if system in (RAW, safe):
         reasons += (said for name, said in worse.items() if not proved or name == spare)
-    if system == safe != wanted:
+        reasons += [heard] if refused else []
+    replaced = system == safe and standing == LIKELY and len(reasons) > 1
+    if replaced:
         instead = INSTEAD.format(system, "any use" if purpose == "all" else purpose)
-        reasons.append(" ".join([instead, *(one.said_of(system) for one in evidence)]))
-    reasons += (one.said_of(name) for one, name in judged if name not in worse and (name or not one.evidence.mined))
+        doubt = [NOT_SUCH for one in evidence[:1] if against and one.evidence.mined and proven(gain)]
+        reasons.append(" ".join([instead, *(one.said_of(system) for one in evidence), *doubt]))
+    reasons += (
+        one.said_of(name)
+        for one, name in judged
+        if name not in worse and not (replaced and name == safe) and (name or not one.evidence.mined)
+    )
     if not evidence:
         reasons.append(f"Whether a change ranks better cannot be proven on this text: {missing}")
-    if shape is not None and (standing == LIKELY or not evidence):
+    if shape is not None and system != safe and (standing == LIKELY or not evidence):
         reasons.append(f"{shape} {_history(raw, shape)}")
-    if stand_in is not None and (wanted == RAW or system == stand_in.chosen):
-        reasons.append(
-            f"{stand_in.said_of(stand_in.chosen)} {NOT_AGREED if stand_in.refuses(stand_in.chosen) else STOOD_IN}"
-        )
+    if stand_in is not None and not refused and (wanted == RAW or system == stand_in.chosen):
+        reasons.append(heard)
     if standing == LIKELY and not against and shape is not None and (preset := _without_flow(system, purpose, shape)):
         pooling = parse_system(system).pooling
         reasons.append(WITH_FLOW.format(preset, f"{pooling}+flow(auto)" if pooling else "flow(auto)"))

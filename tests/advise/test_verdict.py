@@ -215,7 +215,7 @@ def test_docstrings_choose_between_likely_recipes_and_must_not_speak_against_the
         geometry(CONE), [], "no pairs.", shape=RAW_SHAPE, likely=("whitening(8)", "whitening"), stand_in=said
     )
     assert (decision.system, decision.standing) == (system, standing)
-    assert any("On 1,200 docstring pairs" in reason for reason in decision.reasons)
+    assert any("On 1,200 held-out docstring pairs" in reason for reason in decision.reasons)
 
 
 def test_only_some_candidates_may_be_advised():
@@ -293,18 +293,20 @@ def test_a_pooling_of_one_token_is_kept_unless_a_purpose_is_named():
 
 
 @pytest.mark.parametrize(
-    ("purpose", "one_token", "names"),
+    ("purpose", "words", "one_token", "names"),
     [
-        ("similarity", False, []),
-        ("search", True, ["sif+center+crops"]),
-        ("topic", False, ["soft-sif+abtt(1)", "abtt(1)"]),
-        ("topic", True, ["abtt(1)"]),
-        ("all", False, ["faint-sif"]),
-        ("all", True, []),
+        ("similarity", 900, False, []),
+        ("search", 900, True, ["sif+center+crops"]),
+        ("search", 120, False, ["soft-sif+center+crops"]),
+        ("search", 50, True, ["faint-sif+center+crops"]),
+        ("topic", 60, False, ["soft-sif+abtt(1)", "abtt(1)"]),
+        ("topic", 60, True, ["abtt(1)"]),
+        ("all", 900, False, ["faint-sif"]),
+        ("all", 900, True, []),
     ],
 )
-def test_what_takes_the_place_of_a_vetoed_recipe_divides_by_no_deviation(purpose, one_token, names):
-    assert [row.spelling for row in fallbacks(purpose, one_token)] == names
+def test_what_takes_the_place_of_a_vetoed_recipe_divides_by_no_deviation(purpose, words, one_token, names):
+    assert [row.spelling for row in fallbacks(purpose, words, one_token)] == names
 
 
 def test_wide_vectors_are_made_narrow_enough_for_an_index():
@@ -360,10 +362,10 @@ def test_the_first_of_equal_candidates_is_chosen():
 def test_the_reasons_give_the_numbers():
     labels, mined = figures(gains=BETTER), figures(MINED, gains=WORSE)
     assert decide(geometry(CONE), [labels, mined]).reasons == (
-        "Random pairs of texts have a median cosine of 0.80 (90 %: 0.70 to 0.90): the size of a cosine says little.",
-        "On 1,200 graded labels (not used to fit or choose), agreement with your scores (Spearman x 100) is 43.0 with "
+        "Random pairs have cosine 0.80 (90 %: 0.70 to 0.90), so its size says little.",
+        "On 1,200 held-out graded labels, agreement with your scores (Spearman x 100) is 43.0 with "
         "whitening, 40.0 raw: better (+3.0, 95 % interval +1.0 to +5.0).",
-        "On 1,200 mined pairs (not used to fit or choose), search quality (MRR x 100) is 37.0 with whitening, 40.0 "
+        "On 1,200 held-out mined pairs, search quality (MRR x 100) is 37.0 with whitening, 40.0 "
         "raw: worse (-3.0, 95 % interval -5.0 to -1.0).",
     )
 
