@@ -58,7 +58,7 @@ def serve_encoder(
 
     Args:
         model: Encoder to serve: a hub id, the folder of an encoder or of a calibrated encoder, or a run.
-        name: Name of the model in requests; the folder's name by default.
+        name: Name of the model in requests; by default the name of the folder, or for FOLDER/encoder that of FOLDER.
         host: Address to listen on: 127.0.0.1, 0.0.0.0 (all of IPv4), :: or another address of this machine.
         port: Port to listen on; 0 lets the system choose one.
         device: cpu, cuda, ...; auto chooses the fastest one.
@@ -101,7 +101,7 @@ def serve_encoder(
         from bertflow.serve.server import EmbeddingServer  # first: without its packages nothing is loaded
 
         opened = ServedModel(model, device, truncate)
-        name = name or (Path(model).resolve().name if Path(model).exists() else model)
+        name = name or _named(model)
         own, cannot = opened.encoder, no_prefix(opened.encoder)
         served = Served(name, own.dim, cannot, normalize, limits, key, host, named, own.role)
         listener.listen()
@@ -110,6 +110,12 @@ def serve_encoder(
             at = f"http://{shown}:{listener.getsockname()[1]}"
             say(f"{name} is served at {at}{PATH}. A page to try it: {at}/  Ctrl-C stops it.")
             server.run(listener)
+
+
+def _named(model: str) -> str:
+    """The name of a folder, which of ``fixed/encoder`` is ``fixed``; a hub id stays."""
+    at = Path(model).resolve()
+    return model if not at.exists() else at.parent.name if at.name == "encoder" else at.name
 
 
 def _key(given: str | None) -> bytes:

@@ -29,10 +29,17 @@ from bertflow.flow.glow import FlowMap
 from bertflow.maps import fitted_map
 from bertflow.opening import load
 from bertflow.scoring.domain import UNCHECKED, DomainCheck
-from bertflow.scoring.scores import SCORES, ScoreCalibrator
+from bertflow.scoring.scores import SCORES, ScoreCalibrator, Threshold
 from bertflow.serve.protocol import Found, Limits, RequestError, Size
 
 logger = logging.getLogger("bertflow")
+
+
+def _threshold(scores: ScoreCalibrator | None) -> Threshold | None:
+    try:
+        return scores.strict_threshold() if scores else None
+    except UsageError:  # too little text for either rate
+        return None
 
 
 class ServedModel:
@@ -47,6 +54,7 @@ class ServedModel:
         before: The pooling that the user came with, if `fix` chose another one; else None.
         domain: What ordinary text is for the raw encoder; None where the folder holds no domain check.
         scores: Percentiles of cosines among random pairs; None where the folder holds no ``scores.json``.
+        threshold: The cosine from which on two texts are a match; None without scores, or where the text was too small.
 
     Raises:
         UsageError: If it is not a transformer.
@@ -65,6 +73,7 @@ class ServedModel:
         self.max_tokens = raw.spec.max_length
         raw.reaching([raw.pooling])  # weights are read before the first request
         self.scores = ScoreCalibrator.load(model, encoder) if (Path(model) / SCORES).exists() else None
+        self.threshold = _threshold(self.scores)
         self.domain = DomainCheck.find(model, raw)
         if self.domain is None and (self.scores or encoder.calibrator):
             logger.info(UNCHECKED)

@@ -1,8 +1,8 @@
 """Similarities of a text with others, before calibration and after; and the pages that show them and explain the API.
 
 {"query": "text", "input": "text" | ["text", ...], "model": name, "input_type": "document" | "query"}
-{"data": [{"index": 0, "before": cosine, "after": cosine, "percentile": percent or null, "out_of_domain": true, false
-or null}, ...], "query_out_of_domain": true, false or null, "model": name, ...}
+{"data": [{"index": 0, "before": cosine, "after": cosine, "percentile": percent or null, "match": true, false or null,
+"out_of_domain": true, false or null}, ...], "query_out_of_domain": true, false or null, "model": name, ...}
 """
 
 import json
@@ -57,12 +57,13 @@ def comparison_body(served: Served, query: Found, texts: Found, model: ServedMod
     Raises:
         DataError: If an embedding is all zeros.
     """
-    cosine, scores, domain = COSINE.matrix, model.scores, model.domain
+    cosine, scores, domain, at = COSINE.matrix, model.scores, model.domain, model.threshold
     before, after = cosine(query.before, texts.before)[0], cosine(query.x, texts.x)[0]
     percentiles = [None] * len(after) if scores is None else scores.percentile(after).tolist()
+    matches = [None] * len(after) if at is None else (after >= at.value).tolist()
     outside = [None] * len(after) if domain is None else domain.is_outside(texts.raw).tolist()
-    names = ("index", "before", "after", "percentile", "out_of_domain")
-    columns = (range(len(after)), before.tolist(), after.tolist(), percentiles, outside)
+    names = ("index", "before", "after", "percentile", "match", "out_of_domain")
+    columns = (range(len(after)), before.tolist(), after.tolist(), percentiles, matches, outside)
     data = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
     of_query = scores is not None and scores.queries_
     strange = None if domain is None or of_query else bool(domain.is_outside(query.raw)[0])
@@ -73,6 +74,8 @@ def comparison_body(served: Served, query: Found, texts: Found, model: ServedMod
         "model": served.name,
         "query_out_of_domain": strange,
         "calibrated": model.encoder.calibrator is not None,
+        "threshold": at and at.value,
+        "false_match_rate": at and at.rate,
         "random_pairs": scores.pairs_ if scores else 0,
         "random_pairs_of": scores.kind if scores else None,
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens},

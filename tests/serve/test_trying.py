@@ -54,6 +54,9 @@ def test_cosines_before_and_after_are_those_of_the_encoder(server, folder, score
     np.testing.assert_allclose([row["percentile"] for row in answer["data"]], scored.scores.percentile(after))
     assert (answer["model"], answer["calibrated"]) == ("mine", True)
     assert answer["random_pairs"] == scored.scores.pairs_
+    at = scored.scores.strict_threshold()
+    assert (answer["threshold"], answer["false_match_rate"]) == (at.value, at.rate)
+    assert [row["match"] for row in answer["data"]] == [cosine >= at.value for cosine in after]
     assert answer["usage"]["total_tokens"] == 7 * 5
 
 
@@ -61,6 +64,7 @@ def test_without_scores_there_are_no_percentiles(serving):
     with serving() as client:
         _, answer = client.ask("/v1/similarity", {"query": "a cat", "input": "a dog"})
     assert ([row["percentile"] for row in answer["data"]], answer["random_pairs"]) == ([None], 0)
+    assert answer["data"][0]["match"] is answer["threshold"] is answer["false_match_rate"] is None
 
 
 def test_texts_out_of_domain_of_the_percentiles_are_said(serving, folder, tmp_path, caplog):
@@ -219,7 +223,7 @@ def rank(page, query, lines):
 @pytest.mark.slow
 def test_a_person_sees_both_cosines_and_the_percentile(tab, server):
     page = tab()
-    page.wait_for_function("document.title === 'mine'")
+    page.wait_for_function("document.title === 'bertflow: mine'")
     found, _ = compare(page, "the dog runs", "the cat sings")
     row = server.ask("/v1/similarity", {"query": "the dog runs", "input": "the cat sings"})[1]["data"][0]
     assert f"{row['before']:.2f}cosine before" in found
