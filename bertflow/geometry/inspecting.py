@@ -160,4 +160,5 @@ def inspect_model(
     apart = f"{len(fitted_on):,} other sentences of this text"
     facts = {"text": source, "fitted on": f"what {opened.name} was fitted on" if refitted else apart}
     then = next_command(model, calibrated=opened.calibrator is not None, text=text, options=option_words(**options))
-    return make_report(f"Geometry report: {opened.name}", material, facts, then=then)
+    name = "the embedded MiniLM" if model is None else opened.name
+    return make_report(f"Geometry report: {name}", material, facts, then=then)
