@@ -56,6 +56,7 @@ PICTURE = re.compile(
 )
 LINK = re.compile(r"(?<!`)(!?)\[([^\]\n]*)\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+SHORT_CODE = re.compile(r"<code>(?=[^<>\n]{1,26}</code>)")
 BELOW_AN_EXAMPLE = re.compile(r'<p><span class="doc-section-title">|<div class="doc doc-children">')
 
 
@@ -253,7 +254,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:
-    """Move an example right under the description of its name, before parameters and methods."""
+    """Move an example right under the description of its name, and keep short code on one line, as --print."""
+    html = SHORT_CODE.sub('<code class="whole">', html)
     above, heading, example = html.partition('<h2 id="example">')
     below = BELOW_AN_EXAMPLE.search(above)
     if not (heading and below):
