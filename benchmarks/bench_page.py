@@ -10,8 +10,7 @@ from typing import Any
 from bertflow.files import write_text
 from bertflow.onednn import CPUINFO, cpu_facts
 
-GUIDE = Path(__file__).parents[1] / "docs" / "speed.md"
-PAGE = GUIDE.parent / "results" / "speed.md"
+PAGE = Path(__file__).parents[1] / "docs" / "results" / "speed.md"
 BEGIN, END = "<!-- begin: python benchmarks/{} -->\n", "<!-- end -->\n"
 """Between such lines the page is written by a benchmark."""
 FLAGS: Mapping[str, tuple[str, ...]] = {

@@ -10,7 +10,7 @@ peak of anonymous memory above that of the process before it began.
 
 The exponent is the slope of the largest sizes, a factor of 30, on logarithmic axes. A step that grows faster in the
 rows than n log n is marked, and so is memory that grows where the guides say that it does not. growth.json
-is beside this file; table and picture go into docs/speed.md and docs/results/speed.md. Some 15 minutes on a quiet
+is beside this file; table and picture go into docs/results/speed.md. Some 15 minutes on a quiet
 machine. Linux only.
 """
 
@@ -35,7 +35,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import numpy as np
-from bench_page import GUIDE, processor_name, write_section
+from bench_page import PAGE, processor_name, write_section
 from study import Case, Row, Study, table
 
 from bertflow.encoder.abstract import AbstractEncoder
@@ -337,7 +337,7 @@ def _shown(exponent: float) -> str:
 
 
 SIZES = (10_000, 100_000, 1_000_000)
-"""Rows of the table of docs/speed.md."""
+"""Rows of the table of docs/results/speed.md."""
 HEAD = ("step", "up to", "1,000 rows", "all rows", "exponent, rows", "exponent, width", "memory", "exponent, rows")
 
 
@@ -363,11 +363,11 @@ def by_size(rows: Sequence[Row]) -> str:
 
 
 def draw(rows: Sequence[Row]) -> None:
-    """The section of docs/speed.md, and the picture of docs/results/speed.md: seconds against rows."""
-    write_section(GUIDE, Path(__file__).name, by_size(rows))
+    """The table of docs/results/speed.md, and its picture: seconds against rows."""
+    write_section(PAGE, Path(__file__).name, by_size(rows))
     drawn = {row["step"]: row["rows"] for row in rows if row["step"] in DRAWN}
     lines = {name: tuple([point[key] for point in drawn[name]] for key in ("rows", "seconds")) for name in DRAWN}
-    save_figure(curves(lines, "rows", "seconds of the processor", log="xy"), GUIDE.with_name("growth.svg"))
+    save_figure(curves(lines, "rows", "seconds of the processor", log="xy"), PAGE.parents[1] / "growth.svg")
 
 
 def cases(options: Namespace) -> Iterator[Case]:
