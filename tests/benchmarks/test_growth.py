@@ -37,6 +37,6 @@ def test_what_grows_too_fast_is_marked(growth, cost, memory, said):
     assert [mark for mark in ("faster than n log n", "should be flat") if mark in row] == said
 
 
-def test_the_guide_quotes_the_growth_that_is_kept(growth):
+def test_the_page_quotes_the_growth_that_is_kept(growth):
     kept = json.loads(Path(growth.__file__).with_suffix(".json").read_text("utf-8"))
-    assert growth.by_size(kept) in growth.GUIDE.read_text("utf-8")
+    assert growth.by_size(kept) in growth.PAGE.read_text("utf-8")
