@@ -56,7 +56,7 @@ PICTURE = re.compile(
 )
 LINK = re.compile(r"(?<!`)(!?)\[([^\]\n]*)\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
-SHORT_CODE = re.compile(r"<code>(?=[^<>\n]{1,26}</code>)")
+SHORT_CODE = re.compile(r"<code>(?=[^<>\n]{1,34}</code>)")
 BELOW_AN_EXAMPLE = re.compile(r'<p><span class="doc-section-title">|<div class="doc doc-children">')
 
 
