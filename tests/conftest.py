@@ -27,8 +27,9 @@ from transformers import (
 
 from bertflow.errors import DataError
 
+from .texts import NOUNS
+
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
 WORDS = ["the", "a", *NOUNS, "runs", "sleeps", "eats", "sings", "big", "small", "red", "green", "in", "and", "##s", "."]
 
 TIMEOUT = 200

@@ -37,8 +37,9 @@ from bertflow.opening import load
 from bertflow.records import EXPORT
 from bertflow.runs import read_run
 
+from .texts import NOUNS
+
 FULL = ("the bird sleeps", "a big red house", "the dog eats in the garden .")
-NOUNS = ("man", "dog", "cat", "bird", "house", "garden")
 FORMS = product(("a", "the"), ("big", "small", "red"), NOUNS, ("runs", "sleeps", "sings"), NOUNS)
 TEXT = [f"{a} {size} {noun} {verb} in the {place} ." for a, size, noun, verb, place in islice(FORMS, 0, 600, 2)]
 RNG = np.random.default_rng(0)

@@ -15,7 +15,8 @@ from bertflow.errors import NullDirectionWarning
 from bertflow.export.onnx_encoder import OnnxEncoder
 from bertflow.export.targets import write_export
 
-from .test_unit_length import CALIBRATORS, WORDS, unit
+from .test_unit_length import CALIBRATORS, unit
+from .texts import WITH_ARTICLES, drawn
 
 DIGITS = {"float32": 4, "float16": 2, "bfloat16": 1}
 """Type that an encoder computes in -> digits of its vectors that other processors have as well."""
@@ -36,8 +37,7 @@ def exits(system, folder):
 
 @torch.no_grad()
 def test_every_exit_gives_the_vectors_that_are_kept(tiny_bert, tmp_path, snapshot):
-    generator = np.random.default_rng(0)
-    text = [" ".join(generator.choice(WORDS, generator.integers(2, 12))) for _ in range(240)]
+    text = drawn(WITH_ARTICLES, 240, 0, 2, 12)
     encoders = {
         dtype: bertflow.TransformerEncoder(tiny_bert, pooling="mean(2)", device="cpu", dtype=dtype) for dtype in DIGITS
     }

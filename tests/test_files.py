@@ -193,7 +193,6 @@ def test_equal_content_is_equal_bytes(tmp_path):
     assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
 
 
-def test_a_nan_is_never_written(tmp_path):
-    with pytest.raises(ValueError, match="Out of range float"):
-        write_json(tmp_path / "a.json", float("nan"))
+def test_a_nan_is_never_written(tmp_path, refusal):
+    assert "Out of range float" in refusal(lambda: write_json(tmp_path / "a.json", float("nan")), error=ValueError)
     assert not list(tmp_path.iterdir())

@@ -19,7 +19,8 @@ from bertflow.geometry.measures import MEASURES, Measure
 from bertflow.similarity import SIMILARITIES, Similarity
 from bertflow.training.recipe import PRESETS
 
-WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "small", "red", "green", "in"]
+from .texts import COLORED as WORDS
+
 pytestmark = pytest.mark.filterwarnings("ignore:.*:UserWarning:pytorch_lightning")
 
 

@@ -21,7 +21,8 @@ from bertflow.maps import RoleMap
 from bertflow.retrieval.index import AnswerIndex
 from bertflow.serve.model import ServedModel
 
-from .test_unit_length import STEPS, WORDS, unit
+from .test_unit_length import STEPS, unit
+from .texts import WITH_ARTICLES, drawn
 
 MAPS = {
     "affine": (bertflow.Whitening(power=0.5), False),
@@ -87,8 +88,7 @@ def sides_of(system, texts):
 @torch.no_grad()
 @pytest.mark.parametrize("name", MAPS)
 def test_every_exit_knows_the_roles(tiny_bert, tmp_path, name):
-    generator = np.random.default_rng(0)
-    text = [" ".join(generator.choice(WORDS, generator.integers(4, 12))) for _ in range(240)]
+    text = drawn(WITH_ARTICLES, 240, 0, 4, 12)
     encoder = bertflow.TransformerEncoder(tiny_bert, pooling="mean(2)", device="cpu")
     calibrator, of_unit_length = MAPS[name]
     x, c = encoder.encode(text), encoder.encode(crops(text, 200))
@@ -108,7 +108,7 @@ def test_every_exit_knows_the_roles(tiny_bert, tmp_path, name):
 
 def test_sentence_transformers_opens_both_roles_without_trust(tiny_bert, tmp_path):
     encoder = bertflow.TransformerEncoder(tiny_bert, pooling="mean(2)", device="cpu")
-    text = [f"{a} {b} {c}" for a in WORDS[2:6] for b in WORDS[8:11] for c in WORDS[11:13]]
+    text = [f"{a} {b} {c}" for a in WITH_ARTICLES[2:6] for b in WITH_ARTICLES[8:11] for c in WITH_ARTICLES[11:13]]
     system = bertflow.CalibratedEncoder.fit(encoder, bertflow.Ridge(), text, queries=crops(text, 50))
     folder = write_export(system, tmp_path / "st", "sentence-transformers").folder
     model = SentenceTransformer(str(folder), device="cpu")

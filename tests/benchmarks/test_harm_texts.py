@@ -2,12 +2,12 @@
 
 import itertools
 import re
-from pathlib import Path
 from statistics import median
 
 import pytest
 
-FOLDER = Path(__file__).parents[2] / "benchmarks"
+from .conftest import FOLDER
+
 HALVES = ("choosing", "reporting", "confirming", "closing", "final")
 SMALL = {("captions", "closing"): 250, ("tickets", "closing"): 700}
 """Texts of a size of their own."""

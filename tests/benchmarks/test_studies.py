@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).parents[2] / "benchmarks"
+from .conftest import FOLDER
+
 STUDIES = sorted(path.stem for path in FOLDER.glob("*.py") if "STUDY = Study(" in path.read_text("utf-8"))
 
 
@@ -39,10 +40,9 @@ def counted(tmp_path, benchmark):
     return module.Study(str(tmp_path / "squares.py"), "Squares.", cases, page, "", only), asked
 
 
-def test_a_run_that_was_stopped_goes_on(counted, capsys):
+def test_a_run_that_was_stopped_goes_on(counted, capsys, refusal):
     study, asked = counted
-    with pytest.raises(SystemExit, match=r"interrupted; what was measured is kept. Go on with --resume."):
-        study.main([])
+    assert "interrupted; what was measured is kept. Go on with --resume." in refusal(study.main, [], error=SystemExit)
     assert json.loads(study.kept.read_text()) == [{"number": 1, "square": 1}]
     study.main(["--resume"])
     assert asked == [1, 2, 2, 3]
@@ -57,8 +57,7 @@ def test_a_row_takes_the_place_of_the_one_that_is_kept(counted):
     assert asked == [1]
 
 
-def test_a_study_of_data_asks_for_it(tmp_path, capsys, benchmark):
+def test_a_study_of_data_asks_for_it(tmp_path, capsys, benchmark, refusal):
     study = benchmark("study").Study(str(tmp_path / "none.py"), "", lambda options: [], str)
-    with pytest.raises(SystemExit, match="2"):
-        study.main([])
+    assert "2" in refusal(study.main, [], error=SystemExit)
     assert "a folder with sts, text, nli and encoders is wanted. Give --data_dir DATA." in capsys.readouterr().err

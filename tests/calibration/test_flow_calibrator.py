@@ -124,7 +124,7 @@ def test_a_purpose_is_recorded_as_its_preset(purpose, preset, x, tmp_path):
     np.testing.assert_array_equal(loaded.transform(x), FlowCalibrator(preset, changes=QUICK).fit(x).transform(x))
 
 
-def test_bands_of_a_flow_come_back_have_its_density_and_no_inverse(tmp_path):
+def test_bands_of_a_flow_come_back_have_its_density_and_no_inverse(tmp_path, refusal):
     x = np.random.default_rng(0).normal(size=(600, 64)).astype(np.float32)
     options = {"changes": {"epochs": 1, "glow": {"hidden": 8}}, "trainer": {"accelerator": "cpu"}}
     fitted = FlowCalibrator(purpose="search", **options).fit(x)
@@ -132,8 +132,7 @@ def test_bands_of_a_flow_come_back_have_its_density_and_no_inverse(tmp_path):
     assert isinstance(fitted.map, BandMap)
     np.testing.assert_array_equal(fitted.score_samples(x), flow.score_samples(x))
     assert fitted.sample(3).shape == (3, 64)
-    with pytest.raises(UsageError, match="there is no inverse"):
-        fitted.inverse_transform(fitted.transform(x))
+    assert "there is no inverse" in refusal(lambda: fitted.inverse_transform(fitted.transform(x)), error=UsageError)
     fitted.save(tmp_path / "saved")
     np.testing.assert_array_equal(load_calibrator(tmp_path / "saved").transform(x), fitted.transform(x))
 

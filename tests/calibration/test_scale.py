@@ -126,9 +126,8 @@ def test_what_is_fitted_at_an_extreme_scale_is_finite(calibrator, scale, dtype):
 
 
 @pytest.mark.parametrize("scale", [1e155, 1e300, 1e-120, 1e-310])
-def test_what_would_overflow_is_refused_in_one_line(scale):
-    with pytest.raises(DataError, match=r"should lie between 1e-100 and 1e\+100"):
-        Whitening().fit(X * scale)
+def test_what_would_overflow_is_refused_in_one_line(scale, refusal):
+    assert "should lie between 1e-100 and 1e+100" in refusal(lambda: Whitening().fit(X * scale))
 
 
 def test_streamed_rows_that_would_overflow_are_refused():
@@ -152,9 +151,8 @@ def test_rows_whose_mean_eats_their_variance_say_what_to_do(calibrator):
     assert np.isfinite(calibrator.fit(x - x[0]).transform(x - x[0])).all()  # as the message says
 
 
-def test_equal_rows_are_told_from_their_rounded_mean():
-    with pytest.raises(DataError, match="All 50 rows are equal"):
-        Whitening().fit(np.full((50, 5), 1e-40))
+def test_equal_rows_are_told_from_their_rounded_mean(refusal):
+    assert "All 50 rows are equal" in refusal(lambda: Whitening().fit(np.full((50, 5), 1e-40)))
 
 
 def test_a_row_that_overflows_on_the_way_is_mapped_in_float64():
@@ -176,11 +174,10 @@ def test_a_mean_density_does_not_overflow():
     assert np.isfinite(Whitening().fit(X).score(X * 1e152))
 
 
-def test_a_row_that_comes_out_infinite_is_named():
+def test_a_row_that_comes_out_infinite_is_named(refusal):
     x = X.astype(np.float32)
     far = np.vstack([x[:2], np.full((1, 8), 3e38, dtype=np.float32)])
-    with pytest.raises(DataError, match="Row 2 comes out as"):
-        Standardize().fit(x / 1e3).transform(far)
+    assert "Row 2 comes out as" in refusal(lambda: Standardize().fit(x / 1e3).transform(far))
 
 
 @pytest.mark.parametrize(
@@ -199,12 +196,11 @@ def test_the_checksums_are_those_of_exactly_its_files(change, message, tmp_path)
         load_calibrator(tmp_path / "c")
 
 
-def test_tensors_that_are_not_finite_are_refused(tmp_path):
+def test_tensors_that_are_not_finite_are_refused(tmp_path, refusal):
     fitted = Whitening().fit(X)
     fitted.map_.weight[0, 0] = np.nan
     fitted.save(tmp_path / "c")
-    with pytest.raises(DataError, match="weight is not finite"):
-        load_calibrator(tmp_path / "c")
+    assert "weight is not finite" in refusal(load_calibrator, tmp_path / "c")
 
 
 @pytest.mark.parametrize(
@@ -275,9 +271,8 @@ def test_what_is_no_matrix_is_refused_in_one_line(x):
         (-1, np.zeros(2), np.eye(2)),
     ],
 )
-def test_moments_that_no_rows_have_are_refused(n, mean, scatter):
-    with pytest.raises(DataError, match="Moments are a count, a mean"):
-        Moments(n, mean, scatter)
+def test_moments_that_no_rows_have_are_refused(n, mean, scatter, refusal):
+    assert "Moments are a count, a mean" in refusal(Moments, n, mean, scatter)
 
 
 def test_fit_moments_takes_no_rows():

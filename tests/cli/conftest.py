@@ -18,7 +18,8 @@ from bertflow.data import docstrings, lines
 from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.encoder.model import BlockStack
 
-NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
+from ..texts import NOUNS
+
 SIZES = ("big", "red", "small", "green", "old", "tall")
 SENTENCES = [
     f"{a} {size} {noun} sleeps in the {end} ." for a in "az" for size in SIZES for noun in NOUNS for end in NOUNS

@@ -6,9 +6,7 @@ from bertflow.cli import main
 from bertflow.export.targets import write_export
 
 from ..export.conftest import embedding_server
-
-NOUNS, VERBS, ENDS = ("man", "dog", "cat", "bird"), ("runs", "eats"), ("a", "in", "big")
-TEXT = [f"the {noun} {verb} {end} ." for noun in NOUNS for verb in VERBS for end in ENDS]
+from .test_export import TEXT
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,8 @@ from bertflow.data.pairs import load_pairs
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.evaluation.bm25 import bm25_scores
 
-WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "sings", "big", "small"]
+from ..texts import TWELVE as WORDS
+
 FILES = ["lexical.json", "predictions.csv", "results.json", "results.md"]
 
 

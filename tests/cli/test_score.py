@@ -15,12 +15,11 @@ from bertflow.scoring.domain import UNCHECKED
 from bertflow.scoring.scores import ScoreCalibrator
 from bertflow.similarity import unit_rows
 
-WORDS = ["the", "man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "small", "red", "in"]
+from ..texts import WITH_THE, drawn
 
 
 def sentences(n, seed):
-    rng = np.random.default_rng(seed)
-    return [" ".join(rng.choice(WORDS, rng.integers(4, 10))) for _ in range(n)]
+    return drawn(WITH_THE, n, seed, 4, 10)
 
 
 @pytest.fixture(scope="module")

@@ -6,18 +6,13 @@ import pytest
 
 from bertflow.cli import main
 
-WORDS = ["the", "man", "dog", "cat", "bird", "house", "runs", "sleeps", "eats", "big", "small", "red", "in", "and"]
-
-
-def sentences(n, seed):
-    rng = np.random.default_rng(seed)
-    return [" ".join(rng.choice(WORDS, rng.integers(2, 9))) for _ in range(n)]
+from ..texts import WITH_AND, drawn
 
 
 @pytest.fixture
 def task(tmp_path):
-    gold = np.random.default_rng(0).random(30)
-    lines = [f"{a}\t{b}\t{g:.3f}" for a, b, g in zip(sentences(30, 0), sentences(30, 1), gold, strict=True)]
+    gold, sides = np.random.default_rng(0).random(30), (drawn(WITH_AND, 30, seed, 2, 9) for seed in (0, 1))
+    lines = [f"{a}\t{b}\t{g:.3f}" for a, b, g in zip(*sides, gold, strict=True)]
     path = tmp_path / "mine.tsv"
     path.write_text("\n".join(["sentence1\tsentence2\tscore", *lines]) + "\n")
     return str(path)
@@ -25,7 +20,7 @@ def task(tmp_path):
 
 @pytest.fixture
 def labels(tmp_path):
-    text = sentences(40, 2)
+    text = drawn(WITH_AND, 40, 2, 2, 9)
     path = tmp_path / "labels.tsv"
     path.write_text("".join(f"{one}\t{'dog' in one}\n" for one in text))
     return str(path)
@@ -87,7 +82,7 @@ def test_labels_are_probed_instead(tiny_bert, labels, capsys):
 def conll(tmp_path):
     path = tmp_path / "train.txt"
     lines = [[f"{word}\tx\t{'B-animal' if word in ('dog', 'cat') else 'O'}" for word in one.split()]
-             for one in sentences(40, 2)]  # fmt: skip
+             for one in drawn(WITH_AND, 40, 2, 2, 9)]  # fmt: skip
     path.write_text("\n\n".join("\n".join(one) for one in lines) + "\n")
     return str(path)
 

@@ -9,7 +9,7 @@ from bertflow.data.pairs import Pairs
 from bertflow.studies import verification
 from bertflow.studies.verification import CHECKS
 
-WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "sings", "big", "small"]
+from ..texts import TWELVE as WORDS
 
 
 def pairs_of(task, data_dir):

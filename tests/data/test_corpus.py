@@ -29,11 +29,10 @@ def test_sentences_are_cleaned_and_stand_once_in_the_order_given(write):
     assert list(TextSource([path])) == ["Two words", "One.", "Two words", "one.", "One."]
 
 
-def test_a_stream_is_read_no_further_than_it_is_asked_for(write):
+def test_a_stream_is_read_no_further_than_it_is_asked_for(write, refusal):
     path = write("a.txt", b"one\ntwo\n\xff\n")
     assert list(itertools.islice(TextSource([path]), 2)) == ["one", "two"]
-    with pytest.raises(DataError, match="line 3"):
-        list(TextSource([path]))
+    assert "line 3" in refusal(lambda: list(TextSource([path])))
 
 
 def test_several_files_become_one_corpus(write):

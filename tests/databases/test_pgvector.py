@@ -26,7 +26,7 @@ def created(rows, opened, dim=4):
     return source, target
 
 
-def test_every_type_of_column_is_kept(postgres_rows, opened):
+def test_every_type_of_column_is_kept(postgres_rows, opened, refusal):
     postgres_rows.run("CREATE TYPE mood AS ENUM ('glad', 'sad')")
     postgres_rows.run(
         "CREATE TABLE docs (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), n int GENERATED ALWAYS AS IDENTITY, "
@@ -49,11 +49,10 @@ def test_every_type_of_column_is_kept(postgres_rows, opened):
     )
     assert form == "halfvec(4)"
     for broken in ("t = 'much too long'", "t = 't1'", "e = NULL"):
-        with pytest.raises(Exception, match="violates"):
-            postgres_rows.run(f"UPDATE docs2 SET {broken}")
+        assert "violates" in refusal(postgres_rows.run, f"UPDATE docs2 SET {broken}", error=Exception)
 
 
-def test_rows_without_a_vector_are_copied_without_one(postgres_rows, opened):
+def test_rows_without_a_vector_are_copied_without_one(postgres_rows, opened, refusal):
     postgres_rows.make("docs", vectors(9))
     postgres_rows.run("UPDATE docs SET embedding = NULL WHERE id IN (2, 9)")
     source, target = opened(postgres_rows.address("docs")), opened(postgres_rows.address("docs2"))
@@ -65,8 +64,7 @@ def test_rows_without_a_vector_are_copied_without_one(postgres_rows, opened):
         (9, "text 8"),
     ]
     assert target.facts.n == source.facts.n == 9
-    with pytest.raises(DataError, match=r"row 2: embedding should have 4 dimensions, got None\."):
-        target.vectors_of([1, 2])
+    assert "row 2: embedding should have 4 dimensions, got None." in refusal(target.vectors_of, [1, 2])
 
 
 def test_hostile_names_are_names(postgres_rows, opened):
@@ -238,11 +236,10 @@ def test_rows_that_are_added_meanwhile_come_along(postgres_rows, opened):
     assert target.facts.n == 12
 
 
-def test_the_database_of_the_target_is_that_of_the_source(postgres, postgres_rows, opened):
+def test_the_database_of_the_target_is_that_of_the_source(postgres, postgres_rows, opened, refusal):
     address, _ = postgres_rows.make("docs", vectors(3))
     elsewhere = address.replace("/docs?", "/docs2?").replace(f"/{postgres_rows.name}/", "/template1/")
-    with pytest.raises(DataError, match="the database has no pgvector"):
-        open_collection(elsewhere)
+    assert "the database has no pgvector" in refusal(open_collection, elsewhere)
     other = type(postgres_rows)(postgres)
     with pytest.raises(UsageError, match="should be in the database of"):
         opened(other.address("docs2")).create(opened(address), 4, "digest")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import bertflow
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import UsageError
 from bertflow.retrieval.collections import open_collection
 
 from .conftest import copied, vectors
@@ -77,11 +77,10 @@ def test_other_vectors_and_settings_are_kept(named, opened, qdrant_rows):
     client.close()
 
 
-def test_a_point_without_the_vector_is_said(named, opened):
+def test_a_point_without_the_vector_is_said(named, opened, refusal):
     source = opened(named[0])
     assert source.read({"begin": 2, "end": 5, "rows": 10}).bad == {1: "It has no vector 'text'."}
-    with pytest.raises(DataError, match=r"row 3: It has no vector 'text'\."):
-        source.vectors_of([3])
+    assert "row 3: It has no vector 'text'." in refusal(source.vectors_of, [3])
 
 
 def test_a_vector_has_to_be_chosen(named, opened, tmp_path):

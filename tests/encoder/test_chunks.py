@@ -262,15 +262,14 @@ def test_chunks_without_room_are_refused(refusal, tiny_bert, chunks, prompt, mes
     assert refusal(make, tiny_bert, chunks, error=UsageError, prompt=prompt).startswith(message)
 
 
-def test_what_cannot_split_text_says_so(tiny_bert, tmp_path, monkeypatch):
+def test_what_cannot_split_text_says_so(tiny_bert, tmp_path, monkeypatch, refusal):
     with pytest.raises(UsageError, match=r"have no chunks\. Leave that option out"):
         bertflow.load(tiny_bert, pooling="static", chunks="tokens")
     (tmp_path / "words.txt").write_text("dog 1 2\ncat 2 1\n")
     with pytest.raises(UsageError, match=r"which has no chunks\. Leave that option out"):
         bertflow.load(tmp_path / "words.txt", chunks="tokens")
     for refuse in (trainable_encoder, lambda encoder: encoder.embed(["a dog"])):
-        with pytest.raises(UsageError, match="whole"):
-            refuse(make(tiny_bert))
+        assert "whole" in refusal(refuse, make(tiny_bert), error=UsageError)
     monkeypatch.setattr(PreTrainedTokenizerFast, "is_fast", property(lambda self: False))
     with pytest.raises(UsageError, match=r"cannot say where in a text its pieces stand. .* leave chunks out"):
         make(tiny_bert)

@@ -8,8 +8,9 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.closed_forms import Whitening
 from bertflow.encoder.transformer import TransformerEncoder
 
+from ..texts import NOUNS as WORDS
+
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
-WORDS = ("man", "dog", "cat", "bird", "house", "garden")
 SENTENCES = [" ".join(WORDS[(row + at) % 6] for at in range(row % 9)) for row in range(3000)]
 
 

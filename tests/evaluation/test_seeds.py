@@ -22,7 +22,8 @@ from bertflow.evaluation.significance import Figure, generator
 from bertflow.store.store import EmbeddingStore
 from bertflow.training.trainer import repeatable_options
 
-WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "sings", "big", "small"]
+from ..texts import TWELVE as WORDS
+
 RECIPE = {"batch_size": 32, "learning_rate": 0.01, "n_components": "all", "glow": {"hidden": 8}}
 SCORED = {"tasks": "news,chat", "resamples": 60, "device": "cpu", "progress": False}
 

@@ -13,13 +13,13 @@ from bertflow.data.pairs import Pairs
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.evaluation.poolings import AVERAGE, WEIGHTED, candidates, readable, sweep_poolings, try_poolings
 
-WORDS = ["the", "man", "dog", "cat", "bird", "house", "runs", "sleeps", "eats", "big", "small", "red", "in", "and"]
+from ..texts import WITH_AND, drawn
+
 BLOCKS = 4
 
 
 def sentences(n, seed):
-    rng = np.random.default_rng(seed)
-    return tuple(" ".join(rng.choice(WORDS, rng.integers(2, 9))) for _ in range(n))
+    return tuple(drawn(WITH_AND, n, seed, 2, 9))
 
 
 def pairs(task, seed):

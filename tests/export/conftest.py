@@ -8,14 +8,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
-import numpy as np
 import pytest
 
 import bertflow
 from bertflow.data.docstrings import PLAIN, is_sentence, paragraphs, read_docstrings, sentences
 from bertflow.errors import NullDirectionWarning
 
-WORDS = ["the", "a", "man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "red", "in", "."]
+from ..texts import WITH_ARTICLES, drawn
+
 MODULES = """argparse ast asyncio/tasks calendar cmd codecs collections/__init__ configparser contextlib csv ctypes/util
 datetime decimal difflib email/message enum fileinput fractions ftplib functools gettext hashlib heapq http/client
 http/cookiejar imaplib inspect ipaddress logging/__init__ logging/handlers mailbox mimetypes nntplib optparse os pathlib
@@ -23,18 +23,14 @@ pdb pickle pickletools platform plistlib poplib pprint pydoc random re/__init__ 
 socketserver statistics string subprocess tarfile telnetlib tempfile textwrap threading trace traceback turtle typing
 unittest/case unittest/mock urllib/request uuid wave weakref xmlrpc/client zipfile _pydatetime _pydecimal"""
 """Modules whose docstrings are real sentences that every machine has."""
+TEXTS = ["the cat sleeps .", "", "a", "[UNK] zebra [SEP] the dog", "the big red house in the garden . " * 9]
 STEPS = {"max_steps": 3, "accelerator": "cpu"}
-
-
-def tiny_sentences(n=240, longest=12):
-    generator = np.random.default_rng(0)
-    return [" ".join(generator.choice(WORDS, generator.integers(1, longest))) for _ in range(n)]
 
 
 @pytest.fixture(scope="session")
 def tiny_text():
     """Sentences that the tiny BERT has words for, the golden ones' words unknown to it among them."""
-    return [*tiny_sentences(), *PLAIN]
+    return [*drawn(WITH_ARTICLES, 240, 0, 1, 12), *PLAIN]
 
 
 @pytest.fixture(scope="session")

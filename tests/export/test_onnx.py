@@ -16,7 +16,8 @@ from bertflow.export.onnx_encoder import GRAPH, INT8, OnnxEncoder
 from bertflow.export.onnx_graph import quiet_exporter
 from bertflow.export.targets import write_export
 
-TEXTS = ["the cat sleeps .", "", "a", "[UNK] zebra [SEP] the dog", "the big red house in the garden . " * 9]
+from .conftest import TEXTS
+
 # Alone: numpy, tokenizers and onnxruntime, as the model card says.
 ALONE = """
 import sys

@@ -3,6 +3,21 @@ import shutil
 
 import pytest
 import pytorch_lightning as pl
+import torch
+
+from bertflow.encoder.transformer import TransformerEncoder
+
+
+def opened(folder, pooling="mean(2)"):
+    return TransformerEncoder(folder, pooling, device="cpu")
+
+
+def weights(fit):
+    return {name: tensor.clone() for name, tensor in fit.module.state_dict().items()}
+
+
+def assert_close(first, second, atol=1e-6):
+    torch.testing.assert_close(dict(second), dict(first), rtol=0, atol=atol)
 
 
 @pytest.fixture

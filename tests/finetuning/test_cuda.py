@@ -8,8 +8,9 @@ from bertflow.data.pairs import Pairs
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.finetuning.fitting import fit_siamese
 
+from ..texts import NOUNS
+
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
-NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
 FIRST = [f"the {size} {noun} sleeps ." for size in ("big", "small", "red") for noun in NOUNS]
 SCORES = np.linspace(0, 1, len(FIRST), dtype=np.float32)
 PAIRS = Pairs("nouns", FIRST, [f"a {noun} in the garden" for noun in NOUNS] * 3, SCORES)

@@ -10,7 +10,6 @@ import bertflow
 from bertflow.affine import identity_map
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.data.pairs import Pairs
-from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UnknownNameError, UsageError
 from bertflow.finetuning import FinetuneRecipe
 from bertflow.finetuning.fitting import SiameseFit, fit_siamese
@@ -20,7 +19,9 @@ from bertflow.flow.glow import FlowMap, build_glow
 from bertflow.text_keys import hash_texts
 from bertflow.training.module import BertFlow, build_optimizer
 
-NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
+from ..texts import NOUNS
+from .conftest import assert_close, opened, weights
+
 FIRST, SECOND = zip(*((f"the {a} {noun} sleeps .", f"a {noun} in the {place}") for a in ("big", "small", "red")
                       for noun in NOUNS for place in NOUNS), strict=True)  # fmt: skip
 LABELS = np.arange(len(FIRST)) // 6 % 3
@@ -124,18 +125,6 @@ def test_finite_differences_agree_with_the_gradient_of_the_sum():
 
     # The parameters are moved in place, so that the function need not be given them.
     assert torch.autograd.gradcheck(loss, (given.u, given.v, *joint.flow.parameters()))
-
-
-def opened(folder, pooling="mean(2)"):
-    return TransformerEncoder(folder, pooling, device="cpu")
-
-
-def weights(fit):
-    return {name: tensor.clone() for name, tensor in fit.module.state_dict().items()}
-
-
-def assert_close(first, second, atol=1e-6):
-    torch.testing.assert_close(dict(second), dict(first), rtol=0, atol=atol)
 
 
 def fitted(folder, pairs=GRADED, **changes):

@@ -17,7 +17,9 @@ from bertflow.finetuning.siamese import freeze_unread
 from bertflow.text_keys import hash_texts
 from bertflow.training.trainer import quiet_trainer
 
-NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
+from ..texts import NOUNS
+from .conftest import assert_close, opened, weights
+
 WORDS = [(f"the {a} {noun} sleeps .", f"a {noun} in the {place}") for a in ("big", "small", "red") for noun in NOUNS
          for place in NOUNS]  # fmt: skip
 FIRST, SECOND = zip(*WORDS, strict=True)
@@ -28,20 +30,6 @@ GRADED = Pairs("stsb-train", FIRST, SECOND, (LABELS / 2).astype(np.float32))
 RELATED = Pairs("answers", FIRST, SECOND, kind="texts")
 WITH_NEGATIVES = replace(RELATED, negatives=tuple(" ".join(reversed(text.split())) for text in SECOND))
 BRISK = {"learning_rate": 5e-3, "held_out": 0.0}
-
-
-def opened(folder, pooling="mean(2)"):
-    return TransformerEncoder(folder, pooling, device="cpu")
-
-
-def weights(fit):
-    return {name: tensor.clone() for name, tensor in fit.module.state_dict().items()}
-
-
-def assert_close(first, second, atol=1e-6):
-    assert first.keys() == second.keys()
-    for name, tensor in first.items():
-        torch.testing.assert_close(second[name], tensor, rtol=0, atol=atol)
 
 
 @pytest.mark.parametrize(("objective", "pairs"), [("classification", PAIRS), ("regression", GRADED)])

@@ -14,7 +14,9 @@ from bertflow.finetuning.objectives import OBJECTIVES, Sides
 from bertflow.text_keys import hash_texts
 from bertflow.training.trainer import quiet_trainer
 
-NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
+from ..texts import NOUNS
+from .conftest import weights
+
 TEXT = [f"the {a} {noun} sleeps in the {place} ." for a in ("big", "small", "red") for noun in NOUNS for place in NOUNS]
 PAIRS = pairs_of_sentences(TEXT)
 BRISK = {"objective": "simcse", "learning_rate": 5e-3, "held_out": 0.0}
@@ -26,10 +28,6 @@ def opened(folder, pooling="cls(2)"):
 
 def built(folder, **changes):
     return SiameseFit(opened(folder), PAIRS, FinetuneRecipe(**{**BRISK, **changes}))
-
-
-def weights(fit):
-    return {name: tensor.clone() for name, tensor in fit.module.state_dict().items()}
 
 
 @pytest.mark.parametrize("head", [False, True])

@@ -16,6 +16,8 @@ from bertflow.flow.coupling import ACTIVATIONS, COUPLINGS, NETWORKS
 from bertflow.flow.glow import bits_per_dim, build_glow
 from bertflow.flow.transforms import MIXINGS
 
+from .test_transforms import seeded
+
 RELEASED = {
     "network": "conv-stack",
     "permutation": "reversal",
@@ -24,10 +26,6 @@ RELEASED = {
     "restore_order": False,
     "factored_first": True,
 }
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 def pushed(flow, size=0.3):

@@ -18,6 +18,8 @@ mteb = pytest.importorskip("mteb", reason="the mteb extra is not installed")
 
 from bertflow.integrations.mteb import mteb_model  # noqa: E402
 
+from ..texts import WITH_AND, drawn  # noqa: E402
+
 SIMILARITIES = ("cosine", "euclidean", "manhattan")
 METRICS = [f"{similarity}_{name}" for similarity in SIMILARITIES for name in ("spearman", "pearson")]
 AGREE = 1e-5
@@ -35,9 +37,7 @@ def _offline(monkeypatch):
 
 
 def sentences(n, seed):
-    rng = np.random.default_rng(seed)
-    words = ["the", "man", "dog", "cat", "bird", "house", "runs", "sleeps", "eats", "big", "small", "red", "in", "and"]
-    return tuple(" ".join(rng.choice(words, rng.integers(2, 9))) for _ in range(n))
+    return tuple(drawn(WITH_AND, n, seed, 2, 9))
 
 
 @pytest.fixture(scope="module")

@@ -18,9 +18,9 @@ from bertflow.errors import DataError, UsageError
 from bertflow.moments import Moments
 
 from ..test_jobs import InProcess  # isort: skip
+from ..texts import NOUNS
 
 recipe = pytest.importorskip("bertflow.integrations.ray", reason="the ray extra is not installed")
-NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
 SENTENCES = [f"the {a} {b} sleeps in the {c} ." for a in ("big", "small", "red", "green") for b in NOUNS for c in NOUNS]
 TIMEOUT = 200
 

@@ -18,7 +18,8 @@ from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
 from bertflow.integrations.sklearn import SentenceVectorizer
 
-NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
+from ..texts import NOUNS
+
 TEXTS = [f"the {size} {noun} {verb}" for noun in NOUNS for size in ("big", "small") for verb in ("runs", "sings")]
 LABELS = ["big" in text for text in TEXTS]
 

@@ -1,7 +1,6 @@
 """A collection of a database, asked as an index is; evaluate_retrieval is the second voice of its scores."""
 
 import json
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -194,9 +193,8 @@ def test_a_percentile_is_the_share_of_random_pairs_below(job, tmp_path):
         ("lancedb:none", "raw", "should name a place and, after its last '/', a table"),
     ],
 )
-def test_an_encoder_or_place_that_does_not_fit_is_refused(job, place, model, said):
-    with pytest.raises((UsageError, DataError), match=re.escape(said)):
-        bertflow.search(place, "the dog", model=model)
+def test_an_encoder_or_place_that_does_not_fit_is_refused(job, place, model, said, refusal):
+    assert said in refusal(bertflow.search, place, "the dog", error=(UsageError, DataError), model=model)
 
 
 def test_another_calibrator_than_the_recorded_one_is_refused(job, tmp_path):

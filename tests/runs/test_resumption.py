@@ -25,7 +25,8 @@ from bertflow.training import trainer as train_trainer
 from bertflow.training.checkpoints import WholeCheckpoints
 from bertflow.training.trainer import METRICS
 
-NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
+from ..texts import NOUNS
+
 SENTENCES = [f"the {a} {b} sleeps in the {c} ." for a in ("big", "small", "red") for b in NOUNS for c in NOUNS][:64]
 FIRST, SECOND = SENTENCES[:32], [f"a {noun} in the {place}" for noun in NOUNS for place in NOUNS][:32]
 PAIRS = Pairs("nouns", FIRST, SECOND, np.arange(32) % 3, "classes", classes=("animal", "person", "thing"))

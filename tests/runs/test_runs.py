@@ -16,7 +16,8 @@ from bertflow.finetuning import FinetuneRecipe
 from bertflow.flow import GlowConfig
 from bertflow.training.recipe import Recipe
 
-NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
+from ..texts import NOUNS
+
 SENTENCES = [f"the {a} {b} sleeps in the {c} ." for a in ("big", "small", "red", "green") for b in NOUNS for c in NOUNS]
 FLOW = {"batch_size": 16, "epochs": 1, "glow": {"hidden": 8}}
 TRAINER = {"accelerator": "cpu", "enable_progress_bar": False}

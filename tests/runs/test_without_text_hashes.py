@@ -13,7 +13,8 @@ from bertflow.evaluation.evaluating import score_sets
 from bertflow.store.store import EmbeddingStore
 from bertflow.text_keys import hash_text
 
-WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "sings", "big", "small"]
+from ..texts import TWELVE as WORDS
+
 RECIPE = {"batch_size": 32, "n_components": "all", "glow": {"hidden": 8}}
 pytestmark = pytest.mark.filterwarnings("ignore:.*:UserWarning:pytorch_lightning")
 

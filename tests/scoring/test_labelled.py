@@ -10,7 +10,7 @@ from bertflow.cli import main
 from bertflow.errors import UsageError
 from bertflow.scoring.labelled import Labelled
 
-WORDS = ["the", "man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "small", "red", "in"]
+from ..texts import WITH_THE as WORDS
 
 
 def drawn(seed, n=300, digits=2):

@@ -8,13 +8,13 @@ import pytest
 import bertflow
 from bertflow.errors import UsageError
 
-WORDS = ["the", "man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "small", "red", "in"]
+from ..texts import WITH_THE, drawn
+
 PAIRS = [("the dog runs", "the dog runs"), ("a cat", "the big house"), ("the man eats", "the bird")]
 
 
 def sentences(n, seed):
-    rng = np.random.default_rng(seed)
-    return list(dict.fromkeys(" ".join(rng.choice(WORDS, rng.integers(4, 10))) for _ in range(n)))
+    return list(dict.fromkeys(drawn(WITH_THE, n, seed, 4, 10)))
 
 
 @pytest.fixture(scope="module")

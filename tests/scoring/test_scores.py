@@ -13,6 +13,8 @@ from bertflow.scoring.random_pairs import RandomPairs
 from bertflow.scoring.scores import ScoreCalibrator
 from bertflow.similarity import unit_rows
 
+from ..texts import WITH_AND, drawn
+
 CENTERS = np.random.default_rng(7).normal(size=(30, 12)) * 1.2
 WEIGHTS = np.random.default_rng(8).dirichlet(np.ones(30) * 0.5)
 
@@ -167,9 +169,7 @@ def test_what_is_loaded_says_the_same(method, labelled, tmp_path):
 
 @pytest.fixture(scope="module")
 def sentences():
-    rng = np.random.default_rng(0)
-    words = ["the", "man", "dog", "cat", "bird", "house", "runs", "sleeps", "eats", "big", "small", "red", "in", "and"]
-    return list(dict.fromkeys(" ".join(rng.choice(words, rng.integers(3, 9))) for _ in range(200)))
+    return list(dict.fromkeys(drawn(WITH_AND, 200, 0, 3, 9)))
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from bertflow.scoring.domain import DomainCheck
 from bertflow.serve.metrics import Metrics
 from bertflow.serve.model import ServedModel
 
-WORDS = ["the", "man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "small", "red", "in"]
+from ..texts import WITH_THE as WORDS
 
 
 def samples(client, accept=None):

@@ -13,8 +13,9 @@ from bertflow.errors import DataError
 from bertflow.serve.model import Batcher, ServedModel, no_prefix
 from bertflow.serve.protocol import Found, Limits, RequestError
 
+from .conftest import TEXTS
+
 REQUESTS = [["the dog runs"], ["a cat", "the red bird sings in the garden"], ["the dog runs", "a man"]]
-TEXTS = [f"the {noun} {verb}" for noun in ("man", "dog", "cat", "bird") for verb in ("runs", "eats", "sings")]
 
 
 def documents(requests):

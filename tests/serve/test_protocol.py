@@ -139,6 +139,5 @@ def test_a_key_is_not_shown():
 
 
 @pytest.mark.parametrize("limit", [{"batch": 0}, {"patience": float("inf")}, {"seconds": float("nan")}])
-def test_a_limit_limits(limit):
-    with pytest.raises(UsageError, match="Limits must be above zero and finite"):
-        Limits(**limit)
+def test_a_limit_limits(limit, refusal):
+    assert "Limits must be above zero and finite" in refusal(Limits, error=UsageError, **limit)

@@ -16,8 +16,9 @@ from bertflow.scoring.domain import UNCHECKED
 from bertflow.scoring.scores import ScoreCalibrator
 from bertflow.serve.protocol import key_digest
 
-TEXTS = [f"the {noun} {verb}" for noun in ("man", "dog", "cat", "bird") for verb in ("runs", "eats", "sings")]
-WORDS = ["the", "man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "small", "red", "in"]
+from ..texts import WITH_THE, drawn
+from .conftest import TEXTS
+
 OTHERS = [f"{a} {b} {c}" for a in ("the", "a") for b in ("man", "dog", "cat", "bird", "garden") for c in TEXTS[0:9:2]]
 
 
@@ -70,8 +71,7 @@ def test_without_scores_there_are_no_percentiles(serving):
 def test_texts_out_of_domain_of_the_percentiles_are_said(serving, folder, tmp_path, caplog):
     from bertflow.serve.model import ServedModel
 
-    rng = np.random.default_rng(0)
-    text = list(dict.fromkeys(" ".join(rng.choice(WORDS, rng.integers(4, 9))) for _ in range(800)))
+    text = list(dict.fromkeys(drawn(WITH_THE, 800, 0, 4, 9)))
     strange = "eats " * 8
     scored = bertflow.score(folder, fit_on=text[:600], queries=text[600:], save=tmp_path / "asked", device="cpu")
     assert scored.scores.kind == "query-text"
@@ -100,8 +100,7 @@ def test_before_is_the_encoder_that_fix_was_given(serving, tiny_bert, tmp_path, 
 
     monkeypatch.setattr("bertflow.breadth.RICH", 0)  # the language of these tests has few words
 
-    rng = np.random.default_rng(0)
-    text = list(dict.fromkeys(" ".join(rng.choice(WORDS, rng.integers(4, 9))) for _ in range(700)))
+    text = list(dict.fromkeys(drawn(WITH_THE, 700, 0, 4, 9)))
     given = TransformerEncoder(tiny_bert, pooling="mean(1,2)", device="cpu")
     advice = bertflow.fix(given, text, candidates="sif+whitening", resamples=200, output=tmp_path / "out")
     assert advice.system == "sif+whitening"

@@ -17,6 +17,8 @@ from bertflow.store.build import default_shards
 from bertflow.store.store import EmbeddingStore
 from bertflow.text_keys import hash_texts
 
+from ..test_jobs import flip
+
 WORDS = ["dog", "cat", "bird", "man", "house", "garden"]
 SENTENCES = [f"the {first} and the {second}" for first in WORDS for second in WORDS]
 CORPUS = [*SENTENCES[:20], "the dog and the dog", *SENTENCES[10:], "the cat and the dog"]
@@ -144,13 +146,12 @@ def test_many_rows_are_kept_in_more_shards():
     assert [default_shards(n) for n in (1, 8 * 65536, 8 * 65536 + 1, 10**7)] == [8, 8, 9, 153]
 
 
-def test_a_finished_store_is_used_where_nothing_can_be_written(tmp_path, monkeypatch):
+def test_a_finished_store_is_used_where_nothing_can_be_written(tmp_path, monkeypatch, refusal):
     of_stream(tmp_path / "store")
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     monkeypatch.setattr("bertflow.jobs.locked", None)
     assert len(of_list(tmp_path / "store")) == len(SENTENCES)
-    with pytest.raises(DataError, match="pooling 'mean'"):
-        of_list(tmp_path / "store", CountingEncoder("cls"))
+    assert "pooling 'mean'" in refusal(lambda: of_list(tmp_path / "store", CountingEncoder("cls")))
 
 
 def test_a_function_of_a_store_is_a_store_of_the_same_text(tmp_path):
@@ -197,12 +198,6 @@ def test_a_shard_that_is_gone_or_cut_short_is_named(refusal, tmp_path, name, dam
         f"{tmp_path / 'store'} is not finished: 1 of 8 shards are missing, 00002-of-00008.npy the first. "
         "Build it again with the same text and encoder; what is done is kept."
     )
-
-
-def flip(path, place=-3):
-    content = bytearray(path.read_bytes())
-    content[place] ^= 1 << 6
-    path.write_bytes(content)
 
 
 @pytest.mark.parametrize("storage", ["float32", "float16"])

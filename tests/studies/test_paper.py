@@ -19,7 +19,8 @@ from bertflow.runs.training import FlowRun
 from bertflow.studies import paper_lines as making
 from bertflow.studies.literature import published
 
-WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "sings", "big", "small"]
+from ..texts import TWELVE as WORDS
+
 SPLITS = ("stsb", "stsb-train", "stsb-dev")
 OPTIONS = ["--tasks", "stsb", "--seeds", "2", "--resamples", "400", "--max_sentences", "64", "--device", "cpu"]
 

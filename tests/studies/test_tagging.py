@@ -15,7 +15,7 @@ from bertflow.errors import DataError
 from bertflow.evaluation.poolings import WEIGHTED
 from bertflow.studies.probing import C, Gold, f1_of, gold_of, guess_tags, interval_of, probe_words
 
-WORDS = ["the", "man", "dog", "cat", "bird", "house", "runs", "sleeps", "eats", "big", "small", "red", "in", "and"]
+from ..texts import WITH_AND as WORDS
 
 
 def sentences(n, seed=0):

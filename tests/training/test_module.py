@@ -14,7 +14,8 @@ from bertflow.training.module import BertFlow
 from bertflow.training.recipe import resolve
 from bertflow.training.trainer import known_warnings, quiet_trainer
 
-NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
+from ..texts import NOUNS
+
 SENTENCES = [f"the {a} {b} sleeps in the {c} ." for a in ("big", "small", "red") for b in NOUNS for c in NOUNS]
 PAIRED = {"glow": {"hidden": 8, "levels": 2}, "batch_size": 16}
 

@@ -8,9 +8,9 @@ import torch
 
 from bertflow.training.checkpoints import RequeueBetweenSteps
 from bertflow.training.flow_fit import FlowFit, trainer_options
-from bertflow.training.recipe import resolve
 
-RECIPE = resolve("default", {"batch_size": 64, "glow": {"hidden": 8}, "epochs": 2})
+from .test_progress import RECIPE
+
 EPOCH = 22
 
 

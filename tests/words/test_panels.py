@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
 
-from bertflow.errors import DataError, UnknownNameError
+from bertflow.errors import UnknownNameError
 from bertflow.words.encoder import WordEncoder
 from bertflow.words.panels import compare_offsets, placed, run_study
 from bertflow.words.study import SHIPPED, STATIC, Mention, Study, load_study, word_study
@@ -105,13 +105,12 @@ def test_the_shipped_studies_are_whole(name):
             assert mention.sentence.lower().count(mention.word.lower()) >= mention.occurrence
 
 
-def test_words_and_sentences_are_a_study():
+def test_words_and_sentences_are_a_study(refusal):
     study = word_study(["dog", "bank#2"], SENTENCES, segment=1)
     assert study.labels == ("dog", "bank#2")
     assert study.contexts["context 2"]["bank#2"] == Mention("bank", SENTENCES[1], 2, 1, "context 2", "bank#2")
     assert study.followed() == (("dog", "bank#2"),)
-    with pytest.raises(DataError, match="'dog' is named twice"):
-        word_study(["dog", "dog"], SENTENCES)
+    assert "'dog' is named twice" in refusal(word_study, ["dog", "dog"], SENTENCES)
 
 
 ROW = {"context": "one", "word": "man", "sentence": "the man and the dog"}

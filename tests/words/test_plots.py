@@ -8,7 +8,7 @@ from bertflow.words.encoder import WordEncoder
 from bertflow.words.panels import Panel, run_study
 from bertflow.words.study import STATIC, word_study
 
-SENTENCES = ["the man sleeps and the dog eats", "a red dog and a man and the cat"]
+from .test_panels import SENTENCES
 
 
 @pytest.fixture(scope="module")
