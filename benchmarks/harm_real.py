@@ -267,13 +267,16 @@ def _pages(sections: str) -> dict[str, str]:
 
 def messages(half: str, seed: int) -> Fields | None:
     """The English messages of the catalogues of translations; kinds are the programs."""
-    if half not in HASHED:
-        texts = harm_closing.changes() if half == CLOSING else _raised(half)
-        return _of_kinds(texts, half, random.Random(f"messages/{half}/{seed}"))
-    places = [Path("/usr/share/locale"), Path("/usr/share/vim"), Path(sysconfig.get_path("purelib"))]
-    paths = {path.stem: path for place in places for path in sorted(place.rglob("*.mo"))}
-    texts = ((domain, message) for domain, path in sorted(paths.items()) for message in _originals(path))
+    texts = _translated() if half in HASHED else harm_closing.changes() if half == CLOSING else _raised(half)
     return _of_kinds(texts, half, random.Random(f"messages/{half}/{seed}"))
+
+
+@cache
+def _translated() -> list[tuple[str, str]]:
+    """Programs and the messages of their catalogues."""
+    places = ("/usr/share/locale", "/usr/share/vim", sysconfig.get_path("purelib"))
+    paths = {path.stem: path for place in places for path in sorted(Path(place).rglob("*.mo"))}
+    return [(domain, message) for domain, path in sorted(paths.items()) for message in _originals(path)]
 
 
 @cache
@@ -294,8 +297,7 @@ def _originals(path: Path) -> Iterator[str]:
     except (OSError, ValueError):
         return
     for message in catalogue:
-        text = message[0] if isinstance(message, tuple) else message
-        yield " ".join(text.split())
+        yield " ".join((message[0] if isinstance(message, tuple) else message).split())
 
 
 def _of_kinds(texts: Iterable[tuple[str, str]], half: str, rng: random.Random) -> Fields | None:

@@ -173,12 +173,29 @@ def test_benchmarks_import_the_package_and_not_its_commands():
     assert [path.name for path in paths for name in imports(path) if name.startswith("bertflow.cli")] == []
 
 
-@pytest.mark.parametrize("code", LOADED)
-def test_imports_wait_until_they_are_used(code):
-    script = f"import sys\n{code}\nprint([name for name in {HEAVY} if name in sys.modules])"
+AFRESH = """
+for name, module in [*sys.modules.items()]:
+    if module is None or name.split(".")[0] == "bertflow":
+        del sys.modules[name]
+"""
+"""What lets another row import the package anew, and what was out of reach for the row before."""
+
+
+def printed(*rows):
+    """What rows of code print in a new process, a line each: each row imports the package anew."""
+    script = AFRESH.join(("import sys", *rows))
     done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert set(ast.literal_eval(done.stdout)) <= set(LOADED[code])
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("with_sklearn", [True, False])
+def test_imports_wait_until_they_are_used(with_sklearn):
+    rows = {code: may for code, may in LOADED.items() if (may == ("torch", "transformers")) != with_sklearn}
+    codes = sorted(rows, key=lambda code: len(rows[code]))  # what a row loads stays for those behind it
+    found = printed(*(f"{code}\nprint([name for name in {HEAVY} if name in sys.modules])" for code in codes))
+    for code, names in zip(codes, found, strict=True):
+        assert set(ast.literal_eval(names)) <= set(rows[code]), code
 
 
 EXTRAS = {
@@ -196,13 +213,12 @@ EXTRAS = {
 """What is imported -> the module that does so, the package, and the extra that brings it."""
 
 
-@pytest.mark.parametrize("imported", EXTRAS)
-def test_without_an_extra_its_pip_line_is_given(imported):
-    module, package, extra = EXTRAS[imported]
-    script = f"import sys; sys.modules[{imported!r}] = None\ntry: import bertflow.{module}\n"
-    script += "except ImportError as no: print(no)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == f"This needs the package {package}. Install it with: pip install 'bertflow[{extra}]'\n"
+def test_without_an_extra_its_pip_line_is_given():
+    row = "sys.modules[{!r}] = None\ntry: import bertflow.{}\nexcept ImportError as no: print(no)"
+    assert printed(*(row.format(imported, module) for imported, (module, _, _) in EXTRAS.items())) == [
+        f"This needs the package {package}. Install it with: pip install 'bertflow[{extra}]'"
+        for _, package, extra in EXTRAS.values()
+    ]
 
 
 def rows(heading):

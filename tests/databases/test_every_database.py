@@ -131,8 +131,8 @@ def test_a_server_that_is_away_is_one_line(client, refusal):
 
 
 def test_as_many_rows_removed_as_added_are_found_in_the_end(database, opened, tmp_path, monkeypatch, embeddings):
-    source, ids = database.make("docs", np.concatenate([embeddings] * 100))
-    target, options = database.address("docs2"), {"output": tmp_path / "job", "part_rows": 1000, "progress": False}
+    source, ids = database.make("docs", np.concatenate([embeddings] * 10))
+    target, options = database.address("docs2"), {"output": tmp_path / "job", "part_rows": 100, "progress": False}
     kind = type(opened(source))
     finish = kind.finish
 
