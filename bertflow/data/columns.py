@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from statistics import median
 
-from bertflow.data.lines import none_skipped
+from bertflow.data.lines import logger, none_skipped
 from bertflow.data.tables import Choices, TableRow, TextTable, is_plain_text, open_table, table_suffix
 from bertflow.errors import RowError, UsageError, how_many, shown
 
@@ -49,10 +49,7 @@ COLUMNS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "sentences": (("query", "text"), ("text",), ("sentence",), *TEXTS[1:]),
     "queries": tuple((name,) for name in ("query", "question", "text", "sentence")),
     "labelled": (("text", "label"), ("sentence", "label"), ("word", "label")),
-    "answers": (
-        *(("id", "text", "questions"), ("id", "text")),
-        *(("id", "answer", "questions"), ("id", "answer", "question"), ("id", "answer")),
-    ),
+    "answers": (("text", "questions"), ("text",), ("answer", "questions"), ("answer", "question"), ("answer",)),
     "answered": (("question", "id"),),
     "passages": tuple((name,) for name in ("text", "page_content", "content", "passage", "chunk", "body", "sentence")),
 }
@@ -98,7 +95,8 @@ def open_columns(
     columns: Sequence[str] | None = None,
     headless: bool = False,
     do: str = "Rename its columns.",
-    streaming: bool = False,
+    said: bool = False,
+    first: Sequence[str] = (),
 ) -> tuple[TextTable, tuple[str, ...]]:
     """Open a file and find its columns.
 
@@ -108,17 +106,21 @@ def open_columns(
         columns: Names that are wanted instead; numbers from 1 for a tsv or csv without a header.
         headless: Whether a tsv of two columns with other names has no header.
         do: What the user can do if the columns are not there.
-        streaming: As for ``open_table``.
+        said: Whether to say which columns are read of a table that has others; for commands that take ``--columns``.
+        first: A column that is read as well, and first, where it is there.
 
     Raises:
         DataError: As ``open_table``, and if the columns are not there.
     """
     suffix = ".tsv" if is_plain_text(path) else table_suffix(path)
-    table = open_table(path, columns, suffix, streaming)
+    table = open_table(path, columns, suffix)
     if headless and columns is None and suffix == ".tsv" and len(table.columns) == 2 and not table.known(choices):
         columns = ("1", "2")
         table = open_table(path, columns, suffix)
-    return table, table.named(columns) if columns else table.require(choices, do)
+    names = table.named(columns) if columns else (*(table.find(first) or ()), *table.require(choices, do))
+    if said and (unused := tuple(name for name in table.columns if name not in names)):
+        logger.info("%s: %s", table.name, TextColumns(names, unused, paired=False))
+    return table, names
 
 
 @dataclass(frozen=True)

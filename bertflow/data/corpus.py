@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,6 @@ from bertflow.files import require_files
 from bertflow.registry import several
 
 logger = logging.getLogger(__name__)
-
 DIGITS = 15
 """Most digits of a count, so that sums of counts are exact."""
 SEPARATOR = "||"
@@ -100,13 +99,12 @@ def load_sentences(paths: str | Path | Sequence[str | Path], columns: Sequence[s
     Raises:
         DataError: If a file is missing, damaged or not UTF-8, if no column holds text, or if nothing is left.
     """
-    named = [columns] if isinstance(columns, str) else columns
-    source = TextSource(several(paths), named)
+    source = TextSource(several(paths), [columns] if isinstance(columns, str) else columns)
     found = [sentence for _, sentence in source.placed(streaming=False)]
     distinct = list(dict.fromkeys(found))
     if copies := len(found) - len(distinct):
-        rows = {"different": len(distinct), "duplicates": copies}
-        logger.info("%s: %s", ", ".join(map(str, source.paths)), added_up(rows))
+        total = added_up({"different": len(distinct), "duplicates": copies})
+        logger.info("%s: %s", ", ".join(map(str, source.paths)), total)
     return distinct
 
 
@@ -140,8 +138,7 @@ def _read_source(source: str | Path, columns: Sequence[str] | None, streaming: b
         hints = [() if isinstance(cell, str | None) else (RENAME,) for cell in row.cells]
         return [(row.bad, row.text(at, *hint)) for at, hint in enumerate(hints)]
 
-    for found in table.usable(chosen.names, texts):
-        yield from found
+    yield from chain.from_iterable(table.usable(chosen.names, texts))
 
 
 @dataclass(frozen=True)
@@ -164,25 +161,31 @@ class Answer:
         return tuple(dict.fromkeys((self.text, *self.questions)))
 
 
-def load_answers(path: str | Path, columns: str | None = None) -> list[Answer]:
+def load_answers(path: str | Path, columns: str | None = None, numbered: bool = False) -> list[Answer]:
     """Read a table of answers, in the order of the file.
 
     Args:
         path: A table.
-        columns: The columns of id, text and, if there are past questions, these, as a,b or a,b,c; by default found by
-            their names.
+        columns: The columns of id, text and, if there are any, past questions; by default found by their names.
+        numbered: Whether the answers of a table without a column id get their numbers as ids, from 1; which is said.
 
     Raises:
         UsageError: If ``columns`` are not two or three.
         DataError: If the file or a column is missing, a cell is empty, or an id occurs twice.
     """
-    do = "Name them with --columns. Each answer needs an id, such as its number; questions may be left out."
+    do = "Name the columns of id, text and, if there are any, past questions with --columns."
     named = split_columns(columns, "id, text and, if there are any, past questions, as a,b or a,b,c", 2, 3)
-    table, names = open_columns(path, COLUMNS["answers"], named, do=do)
+    table, names = open_columns(path, COLUMNS["answers"], named, do=do, said=True, first=["id"])
+    start = int("id" in map(str.casefold, names) or named is not None)
+    if not start and not numbered:
+        raise DataError(f"{path} has no column id. Add one, or name the column that holds the ids with --columns.")
+    if not start:
+        logger.info("%s has no column id: the answers are numbered from 1.", path)
     lines: dict[str, int] = {}
 
     def answer(row: TableRow) -> Answer:
-        made = Answer(row.name(0), row.text(1).strip(), _past(row, *row.cells[2:]))
+        name = row.name(0) if start else str(len(lines) + 1)
+        made = Answer(name, row.text(start).strip(), _past(row, *row.cells[start + 1 :]))
         if (before := lines.setdefault(made.id, row.number)) != row.number:
             raise row.bad(
                 f"the id {shown(made.id)} is already in {table.unit} {before}. "
@@ -257,8 +260,7 @@ def read_frequencies(path: str | Path) -> dict[str, int]:
     """
     counts: dict[str, int] = {}
     for number, line in read_lines(path):
-        cells = line.split()
-        if not cells:
+        if not (cells := line.split()):
             continue
         if len(cells) != 2 or not (cells[1].isdecimal() and len(cells[1]) <= DIGITS):
             what = f"a word and its count, of up to {DIGITS} digits, are wanted, got {shown(line)}. Repair the line."
@@ -280,10 +282,8 @@ def count_words(sentences: Iterable[str]) -> dict[str, int]:
 def refuse_ids(names: Sequence[str], why: str) -> None:
     """Refuse some ids: "The answer 'a' is ...", "5 answers ('a' the first) are ..."."""
     if names:
-        subject = (
-            f"The answer {names[0]!r} is" if len(names) == 1 else f"{len(names)} answers ({names[0]!r} the first) are"
-        )
-        raise DataError(f"{subject} {why}")
+        many = f"{len(names)} answers ({names[0]!r} the first) are"
+        raise DataError(f"{many if len(names) > 1 else f'The answer {names[0]!r} is'} {why}")
 
 
 def drawn_rows(n: int, most: int, seed: int) -> list[int]:

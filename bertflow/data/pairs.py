@@ -40,7 +40,6 @@ from bertflow.registry import lookup, several
 from bertflow.text_keys import hash_text, unique_pairs
 
 logger = logging.getLogger("bertflow")
-
 NLI_CLASSES = ("contradiction", "entailment", "neutral")
 """The classes in the order of the released BERT-flow."""
 NO_GOLD = "-"
@@ -259,8 +258,9 @@ def pairs_of_table(
 
 def _read_file(path: Path, kinds: Sequence[str], columns: Sequence[str] | None, classes: Sequence[str]) -> Pairs:
     choices = [names for kind in kinds for names in COLUMNS[kind]]
-    do = f"Rename its columns{', or name two of them with --columns' if kinds == ['texts'] else ''}."
-    table, names = open_columns(path, choices, columns, headless="texts" in kinds, do=do)
+    free = kinds == ["texts"]
+    do = f"Rename its columns{', or name two of them with --columns' if free else ''}."
+    table, names = open_columns(path, choices, columns, headless="texts" in kinds, do=do, said=free)
     known = [] if columns else [kind for kind in kinds if table.known(COLUMNS[kind])]
     return pairs_of_table(table, names, known[0] if known else "texts", classes)
 

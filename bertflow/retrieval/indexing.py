@@ -147,7 +147,7 @@ def build(
     asked = load(model, **options)
     if calibrate:
         parse_own(calibrate, asked.calibrator)
-    given = _read(answers, columns)
+    given = _read(answers, columns, numbered=True)
     source = _source(model, **options)
     if chunks:
         source["chunks"] = ""  # the index splits, the encoder does not
@@ -201,8 +201,8 @@ def put_answers(
         return IndexInfo.of(opened.path)
 
 
-def _read(given: Answers, columns: str | None) -> list[Answer]:
-    return load_answers(given, columns) if isinstance(given, str | Path) else list(given)
+def _read(given: Answers, columns: str | None, numbered: bool = False) -> list[Answer]:
+    return load_answers(given, columns, numbered) if isinstance(given, str | Path) else list(given)
 
 
 def take_out(index: Index, ids: Sequence[str], options: IndexOptions) -> IndexInfo:

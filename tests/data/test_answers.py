@@ -53,18 +53,40 @@ def test_a_table_of_questions_and_answers_may_keep_its_names(write):
 def test_a_table_without_ids_is_told_what_an_answer_needs(write, refusal):
     path = write("faq.csv", "question,answer\nHow?,Yes.\n")
     assert refusal(load_answers, path) == (
-        f"{path} should have the columns id + text + questions | id + text | id + answer + questions | id + answer + "
-        "question | id + answer, but has question, answer. Name them with --columns. Each answer "
-        "needs an id, such as its number; questions may be left out."
+        f"{path} has no column id. Add one, or name the column that holds the ids with --columns."
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "expected", "said"),
+    [
+        ("question,answer\nHow?,Yes.\n,Yes.\n", [Answer("1", "Yes.", ("How?",)), Answer("2", "Yes.")], ()),
+        ("sku,Text\n7,Yes.\n", [Answer("1", "Yes.")], ("using column Text (unused: sku; see --columns)",)),
+        ("ID,text\n7,Yes.\n", [Answer("7", "Yes.")], None),
+    ],
+)
+def test_a_new_index_numbers_answers_without_ids(write, content, expected, said, caplog):
+    caplog.set_level("INFO")
+    path = write("faq.csv", content)
+    assert load_answers(path, numbered=True) == expected
+    columns = [f"{path}: {one}" for one in said or ()]
+    numbered = [] if said is None else [f"{path} has no column id: the answers are numbered from 1."]
+    assert caplog.messages == columns + numbered
+
+
+def test_a_table_with_other_columns_is_told_what_they_may_be(write, refusal):
+    path = write("faq.csv", "sku,note\n1,Yes.\n")
+    assert refusal(load_answers, path) == (
+        f"{path} should have the columns text + questions | text | answer + questions | answer + question | answer, "
+        "but has sku, note. Name the columns of id, text and, if there are any, past questions with --columns."
     )
 
 
 def test_plain_lines_are_told_what_a_table_is(write, refusal):
     path = write("faq.txt", "Press the red button, then wait.\nIt is free.\n")
     assert refusal(load_answers, path) == (
-        f"{path} should be a table with the columns id + text + questions | id + text | id + answer + questions | id + "
-        "answer + question | id + answer, but holds plain lines. Begin with a line of such names, and put a tab "
-        "between the cells."
+        f"{path} should be a table with the columns text + questions | text | answer + questions | answer + question | "
+        "answer, but holds plain lines. Begin with a line of such names, and put a tab between the cells."
     )
 
 

@@ -56,6 +56,14 @@ def test_columns_of_no_kind_are_refused_with_all_that_are_wanted(write, refusal)
     )
 
 
+def test_columns_that_are_not_used_are_said_where_they_can_be_named(write, caplog):
+    caplog.set_level("INFO")
+    path = write("mine.tsv", "id\tanchor\tpositive\n1\tx\ty\n2\tz\tw\n")
+    for kind in ("texts", ["triplets", "texts"]):
+        load_pairs(path, kind)
+    assert caplog.messages == [f"{path}: using columns anchor, positive (unused: id; see --columns)"]
+
+
 def test_two_columns_can_be_named_or_numbered(write):
     path = write("a.csv", "id,left,right\n1,x,y\n")
     assert load_pairs(path, columns="left, right").first == ("x",)
