@@ -165,7 +165,7 @@ vars(_SHORT).update(maxstring=60, maxother=60, maxlong=60, maxlevel=2)
 
 def how_many(n: int, units: str) -> str:
     """How a message counts: 1 step, 2,000 steps."""
-    return f"{n:,} {units.removesuffix('s') if n == 1 else units}"
+    return f"{n:,} {re.sub('ies$', 'y', units).removesuffix('s') if n == 1 else units}"
 
 
 def shown(value: object) -> str:

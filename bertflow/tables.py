@@ -114,13 +114,13 @@ def write_rows(path: str | Path, header: Sequence[str], rows: Iterable[Sequence[
     write_text(path, lookup("ending of --output", WRITERS, Path(path).suffix)(header, rows))
 
 
-def require_writable(path: str | Path) -> None:
+def require_writable(path: str | Path, option: str = "output") -> None:
     """Refuse an ending that is none of ``WRITERS``, before anything is computed.
 
     Raises:
         UnknownNameError: With the known endings.
     """
-    lookup("ending of --output", WRITERS, Path(path).suffix)
+    lookup(f"ending of --{option}", WRITERS, Path(path).suffix)
 
 
 def to_csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -1,9 +1,20 @@
 import csv
 import json
 
+import pytest
+
+from bertflow.errors import how_many
 from bertflow.tables import Table, write_rows
 
 TEXTS = ["=1+1", " =1+1", "+1", "@SUM(A1)", "-1", "a | b", "two\nlines", 'a "quote", and more']
+
+
+@pytest.mark.parametrize(
+    ("n", "units", "said"),
+    [(1, "steps", "1 step"), (2000, "steps", "2,000 steps"), (1, "queries", "1 query"), (0, "queries", "0 queries")],
+)
+def test_what_is_counted_is_named_for_one_and_for_many(n, units, said):
+    assert how_many(n, units) == said
 
 
 def test_a_cell_of_a_markdown_table_is_one_cell():

@@ -247,11 +247,17 @@ def stopped_by_sigterm() -> Iterator[None]:
 
 
 class Notes(logging.Handler):
-    """Shows what is logged as notes."""
+    """Shows what is logged as notes: each once, apart from progress."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one."""
-        say(f"note: {record.getMessage()}", sys.stderr)
+        if (message := record.getMessage()) not in self.said or record.name == "bertflow.progress":
+            self.said.add(message)
+            say(f"note: {message}", sys.stderr)
 
 
 @contextmanager

@@ -92,7 +92,7 @@ def skip_bad(file: str | Path) -> Iterator[SkippedRows]:
         DataError: If ``file`` holds something else than such a list.
         OSError: If nothing can be written there.
     """
-    require_writable(file)
+    require_writable(file, "skip_bad")
     require_place(file)
     before = next(read_raw_lines(file), (0, b""))[1] if Path(file).is_file() else b""
     if before and not before.startswith(OWN):

@@ -32,7 +32,7 @@ from bertflow.errors import DataError, how_many
 from bertflow.progress import bar, working
 
 logger = logging.getLogger("bertflow")
-CUT = "Cut to max_length=%d tokens: %d of %s. Read them whole: chunks, or a larger max_length."
+CUT = "%d of %s are cut, as they have more than max_length=%d tokens. To read all of them, use %s."
 """What is said of sentences that are longer."""
 REPAIR = "Use float32 where half precision overflows; else the weights are damaged."
 
@@ -51,6 +51,8 @@ class AbstractTokenEncoder(AbstractLearner):
     """
 
     counts: TokenCounts | None = None
+    longer = "chunks or a larger max_length"
+    """Options with which text is not cut."""
 
     def __init__(self, spec: EncoderSpec) -> None:
         self.spec, self.pooling, self.device = spec, spec.pooling, spec.device
@@ -150,7 +152,7 @@ class AbstractTokenEncoder(AbstractLearner):
 
     def _say(self, cut: int, empty: int, n: int) -> None:
         if cut:
-            logger.warning(CUT, self.spec.max_length, cut, how_many(n, "sentences"))
+            logger.warning(CUT, cut, how_many(n, "sentences"), self.spec.max_length, self.longer)
         say_empty(empty, n)
 
     def _texts(self, sentences: Sequence[str], role: Role) -> Iterator[TokenizedText]:

@@ -190,6 +190,7 @@ def trainable_encoder(given: Trainee, **recipe: Any) -> TransformerEncoder:
             "Training takes sentences whole, but this encoder has chunks. Switch them off, as --encoder.chunks '', or "
             "calibrate long texts by `bertflow embed --chunks` and `bertflow fit`."
         )
+    encoder.longer = "a larger max_length"
     return encoder
 
 

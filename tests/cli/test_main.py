@@ -1,5 +1,6 @@
 import errno
 import gc
+import logging
 import signal
 import subprocess
 import sys
@@ -118,6 +119,17 @@ def test_a_warning_is_one_line(capsys):
 
     assert run(command, []) == 0
     assert capsys.readouterr().err == "note: something was left out\n"
+
+
+def test_a_note_is_shown_once_and_progress_each_time(capsys):
+    def command(argv):
+        for name in ("bertflow", "bertflow.progress") * 2:
+            logging.getLogger(name).warning("from %s", name)
+        return 0
+
+    assert [run(command, []) for _ in range(2)] == [0, 0]
+    each = "note: from bertflow\n" + 2 * "note: from bertflow.progress\n"
+    assert capsys.readouterr().err == 2 * each
 
 
 STOPPED = """

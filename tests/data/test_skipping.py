@@ -86,7 +86,8 @@ def test_the_list_never_replaces_anything_else(write, tmp_path):
         raise AssertionError("the block is not entered")
     message = "should become the list of bad rows, but holds something else. Name another file."
     assert str(error.value) == f"{path} {message}"
-    with pytest.raises(UnknownNameError), bertflow.skip_bad(tmp_path / "bad.parquet"):
+    known = r"^Unknown ending of --skip_bad '.txt'. Known: .tsv, .csv, .jsonl.$"
+    with pytest.raises(UnknownNameError, match=known), bertflow.skip_bad(tmp_path / "bad.txt"):
         raise AssertionError("the block is not entered")
     for _ in range(2):  # an earlier list is replaced
         with bertflow.skip_bad(tmp_path / "bad.tsv"):
