@@ -13,10 +13,13 @@ from bertflow.errors import MissingExtraError
 from bertflow.files import write_text
 from bertflow.progress import peak_memory, working
 from bertflow.results import AbstractResult
-from bertflow.tables import MISSING, REST, Strong, Table, number, to_csv
+from bertflow.tables import MISSING, REST, Strong, Table, to_csv
 
 BEST = 6
 """Poolings that are shown at first: with what is said of them they fit on a screen of 24 lines."""
+
+CHOSEN = "The best of {} on this data: expect less on other data, and test your choice there."
+"""What is said of the best of several."""
 
 
 @dataclass(frozen=True)
@@ -128,26 +131,29 @@ class Sweep(AbstractResult):
     def parts(self) -> Iterator[Table | str]:
         """The table, what was best, and how the numbers were made."""
         yield self.table()
-        yield from (f"Best {row.column}: {row.pooling}, {self.spelled.format(*row.cells)}." for row in self.best())
+        yield from self._best_lines()
         yield from self.how
 
     def answer(self) -> Iterator[Table | str]:
-        """The best poolings, what the numbers are, and at last what was best in each column, by how much."""
+        """The best poolings, what the numbers are, and at last what was best in each column."""
         table, falling = self.table(), sorted(self.shown, key=lambda row: -row.value)
         first = [*dict.fromkeys(row.pooling for row in (*self.best(), *falling))][:BEST]
         yield Table(table.header, tuple(line for line in table.lines if line[0] in first))
         if len(table.lines) > BEST:
             yield f"These are the best {BEST} of {len(table.lines)} poolings. All of them: {REST}."
         yield self.how[0]
-        yield Strong("\n".join(map(self._ahead, self.best())))
+        yield Strong("\n".join(self._best_lines()))
 
-    def _ahead(self, best: SweepRow) -> str:
-        """The best of a column, and how far it is above the mean of the last layer; above the next best without it."""
-        others = [row for row in self.shown if row.column == best.column and row.pooling != best.pooling]
+    def _best_lines(self) -> Iterator[str]:
+        """The best of each column beside the mean of the last layer, or the next best; and that it was chosen."""
         usual = f"mean({self.encoder['blocks']})"
-        other = max(others, key=lambda row: (row.pooling == usual, row.value), default=None)
-        said = f"Best {best.column}: {best.pooling}, {self.spelled.format(*best.cells)}"
-        return f"{said}, {number(best.value - other.value, '', '+')} against {other.pooling}." if other else f"{said}."
+        for best in self.best():
+            others = [row for row in self.shown if row.column == best.column and row.pooling != best.pooling]
+            other = max(others, key=lambda row: (row.pooling == usual, row.value), default=None)
+            beside = f"; {other.pooling} has {other.cells[0]}" if other else ""
+            yield f"Best {best.column}: {best.pooling}, {self.spelled.format(*best.cells)}{beside}."
+        if (tried := len({row.pooling for row in self.shown})) > 1:
+            yield CHOSEN.format(tried)
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON."""
