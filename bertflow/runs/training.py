@@ -43,6 +43,9 @@ from bertflow.training.module import require_precision
 from bertflow.training.recipe import Recipe
 from bertflow.training.record import FitRecord
 
+FEW = 100
+"""Number of held-out pairs below which what they show is uncertain: a share of 100 is known to within 10 points."""
+
 
 @dataclass(frozen=True, repr=False)
 class FlowRun(Run):
@@ -119,8 +122,10 @@ class EncoderRun(Run):
             yield f"interrupted after {steps}; {again}"
             return
         judged = [f"{name[9:]} {value:.3f}" for name, value in self.record.items() if name.startswith("held_out_")]
-        held_out = f"; held out: {', '.join(judged)}" if judged else ""
-        yield f"\n{steps} in {self.record['seconds']:.0f} s{held_out}"
+        yield f"\n{steps} in {self.record['seconds']:.0f} s"
+        if judged:
+            few = f" (fewer than {FEW} pairs say little)" if self.record["pairs_held_out"] < FEW else ""
+            yield f"held out  {how_many(self.record['pairs_held_out'], 'pairs')}: {', '.join(judged)}{few}"
         yield f"encoder   {self.folder / 'encoder'}"
 
 

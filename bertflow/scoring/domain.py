@@ -44,8 +44,8 @@ MOST = 5000
 ROWS_A_DIRECTION = 2
 """Sentences that a Gaussian is fitted on, for each direction."""
 UNCHECKED = (
-    "It is not known whether texts are in domain, as there is no domain check. `bertflow score --fit_on TEXT --save "
-    f"DIR` fits one, if TEXT has at least {2 * ROWS_A_DIRECTION} sentences for each dimension of the embeddings."
+    "Without a domain check it is not known whether texts are in domain. `bertflow score --fit_on TEXT --save DIR` "
+    f"fits one on half of TEXT: at least {ROWS_A_DIRECTION} sentences for each dimension of the embeddings."
 )
 """Line where percentiles or scores may not hold, and nothing tells."""
 SHOWN = 10
@@ -151,8 +151,9 @@ class DomainCheck:
         fitted, held_out = sentences[::2], sentences[1::2]
         if len(fitted) < ROWS_A_DIRECTION * encoder.dim:
             raise DataError(
-                f"A density of {encoder.dim} dimensions needs at least {2 * ROWS_A_DIRECTION * encoder.dim:,} "
-                f"sentences, half of them to compare with, got {len(sentences):,}. Give more text with --fit_on."
+                f"A density is fitted on at least {ROWS_A_DIRECTION} sentences for each of {encoder.dim} dimensions, "
+                f"and compared with as many: {2 * ROWS_A_DIRECTION * encoder.dim:,} sentences in all, got "
+                f"{len(sentences):,}. Give more text with --fit_on."
             )
         return check.fit_sentences(encoder, fitted, held_out)
 

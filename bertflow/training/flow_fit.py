@@ -176,7 +176,10 @@ class FlowFit:
         with torch.no_grad():
             z = flow.latent(train if held_out is None else held_out)[0].numpy()
         if self.finished and chosen.name == "start":
-            logger.warning("No step beats the start: it is kept. Give more text, or use a closed form.")
+            logger.warning(
+                "Training did not improve the flow on held-out rows, so the flow before training is kept, which is a "
+                "linear map. Give more text, or use a calibrator that needs no training, such as whitening."
+            )
         record = FitRecord(
             preset=self.recipe.preset,
             seed=self.seed,

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from bertflow.cli.printing import fitting, print_parts, say
+from bertflow.cli.printing import GAP, fitting, print_parts, say
 from bertflow.tables import Strong, Table
 
 SEEN = """
@@ -51,6 +51,16 @@ def test_no_color_switches_bold_off_too():
     assert "\x1b[" not in seen(NO_COLOR="1")
 
 
+def test_elsewhere_text_in_tables_is_broken_and_numbers_stay_in_one_line(capsys, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    print_parts([Table(("query", "/a/folder/of/a/model"), (("some words of a query " * 9, "x" * 99),))])
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.count("x") == 99
+    print_parts([Table(("system", *(30 * ["STS12"])), (("raw", *(30 * ["45.67"])),))])
+    assert capsys.readouterr().out.splitlines()[3].split() == ["raw", *(30 * ["45.67"])]
+
+
 def test_elsewhere_lines_stay_whole(capsys):
     line = "threshold " + 50 * "words "
     print_parts([Strong("VERDICT: whiten"), line])
@@ -66,5 +76,5 @@ def test_the_pieces_of_a_table_hold_all_columns_once(width):
     pieces = [*fitting(table, width)]
     assert sum((piece.header[1:] for piece in pieces), ()) == table.header[1:]
     assert all([line[0] for line in piece.lines] == ["raw", "flow"] for piece in pieces)
-    assert all(piece.width <= width for piece in pieces) or width == 1
+    assert all(sum(one + GAP for one in piece.widths) <= width for piece in pieces) or width == 1
     assert [*fitting(Table(("alone",), (("1",),)), width)] == [Table(("alone",), (("1",),))]

@@ -221,8 +221,11 @@ def test_too_little_text_saves_no_domain_check_and_says_so(tiny_bert, files, tmp
     assert main(["score", *argv, "--false_match_rate", "0.1", "--max_sentences", "60"]) == 0
     assert (tmp_path / "out" / "scores.json").exists()
     assert not (tmp_path / "out" / "domain").exists()
-    assert "No domain check is saved: A density of 16 dimensions needs at least 64 sentences" in caplog.text
-    assert "got 60. Give more text with --fit_on. Of the 100 given, those that the encoder was" in caplog.text
+    assert "No domain check is saved: A density is fitted on at least 2 sentences for each of 16 dim" in caplog.text
+    assert (
+        "64 sentences in all, got 60. Give more text with --fit_on. Of the 100 given, those that the encoder was"
+        in caplog.text
+    )
 
 
 def test_text_that_the_calibrator_was_fitted_on_is_refused(files, tmp_path, capsys):

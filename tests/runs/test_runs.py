@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pytest
@@ -97,6 +98,8 @@ def test_an_encoder_is_fine_tuned_on_a_file_of_pairs(tiny_bert, tmp_path):
     assert run.encoder.describe()["labels"] == ["pairs"]
     assert (run.record["steps"], run.record["pairs"], said[1]) == (2, 36, "pairs     36 to train on, 12 held out")
     assert json.loads(run.to_json())["fit"] == run.record
+    held_out = next(part for part in run.parts() if part.startswith("held out"))
+    assert re.fullmatch(r"held out  12 pairs: loss \S+, right \S+ \(fewer than 100 pairs say little\)", held_out)
 
 
 @pytest.mark.parametrize(
