@@ -42,11 +42,6 @@ class Table:
         """Characters of the widest cell of each column."""
         return [max(map(len, column)) for column in zip(self.header, *self.lines, strict=True)]
 
-    @property
-    def width(self) -> int:
-        """Characters of a line, with the space between the columns."""
-        return sum(width + 3 for width in self.widths)
-
     def to_markdown(self) -> str:
         """A Markdown table, columns aligned."""
         cells = [tuple(map(_escaped, line)) for line in (self.header, *self.lines)]

@@ -1,4 +1,4 @@
-"""What a person sees: in a terminal lines are broken at words, and what counts stands out; elsewhere all is as it is.
+"""What a person sees: a terminal breaks lines at words and shows what counts; elsewhere only text in tables is broken.
 
     VERDICT: whiten           bold                       ``Strong``
     files     fixed/...       the label in color, the lines below it indented
@@ -22,6 +22,8 @@ GAP = 3
 """Characters between two columns."""
 WORDY = 24
 """Characters of a cell above which it is text, whose lines can be broken."""
+NARROWED = 20
+"""Characters that a column of text keeps where no terminal says how wide a table may be."""
 
 
 def say(text: str, stream: TextIO | None = None, whole: bool = False) -> None:
@@ -79,12 +81,13 @@ def print_parts(parts: Iterable[Table | Section | str], output: object = None) -
             for piece in fitting(one, out.width) if out.is_terminal else (one,):
                 printed = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
                 for at, (title, width) in enumerate(zip(piece.header, piece.widths, strict=True)):
-                    text = out.is_terminal and width > WORDY
-                    printed.add_column(title, justify="right" if at and not text else "left", no_wrap=not text)
+                    text = width > WORDY
+                    look: dict[str, Any] = {"overflow": "fold"} if text else {"no_wrap": True}
+                    printed.add_column(title, justify="right" if at and not text else "left", **look)
                 for line in piece.lines:
                     printed.add_row(*map(escape, line))
                 if not out.is_terminal:
-                    out.width = max(out.width, piece.width)
+                    out.width = max(out.width, sum(min(width, NARROWED) + GAP for width in piece.widths))
                 out.print(printed, soft_wrap=True)
 
 
