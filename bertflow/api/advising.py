@@ -162,15 +162,15 @@ def score(
         recall: With labels, instead of a rate: of the labelled matches, the share that should pass.
         domain: Text to compare with the fitting text: how ordinary each sentence is, and whether the whole has drifted,
             so that you should refit.
-        fail_on_drift: With domain: end with exit code 4 if the answer is yes (docs/fix.md says when it is).
-        fit_on: Text to fit the scores to, which no calibrator was fitted on.
-        queries: With fit_on: queries to draw the random pairs with, for pairs of a query and a text: each random pair
-            is then one of a query and a text of fit_on.
+        fail_on_drift: With domain: end with exit code 4 if you should refit (docs/fix.md says when).
+        fit_on: Text to fit the scores to; other text than the calibrator was fitted on.
+        queries: With fit_on: queries, if the pairs are of a query and a text; the random pairs are then of one of these
+            queries and a text of fit_on.
         labels: With fit_on: a table a, b, label (0 or 1) to learn probabilities from.
         method: How probabilities are fitted: isotonic, logistic or auto.
         density: With fit_on and domain: gaussian (default) or flow.
-        save: With fit_on: folder to write the encoder to, with its scores and, if the text suffices, what ordinary
-            text is (scores.json, domain/).
+        save: With fit_on: folder to write the encoder to, with its scores (scores.json) and, if there is enough
+            text, a domain check (domain/).
         max_sentences: Size of the random sample of fit_on.
         seed: Random seed for the sample and the random pairs.
         without_text_hashes: With save: leave out the hashes by which an evaluation knows which sentences were seen.
@@ -198,7 +198,7 @@ def score(
     require_seed(seed)
     for name, value in {"queries": queries, "labels": labels, "save": save, "density": density}.items():
         if value is not None and fit_on is None:
-            raise UsageError(f"--{name} goes with --fit_on TEXT, which is missing. Add it, or leave --{name} out.")
+            raise UsageError(f"--{name} needs --fit_on TEXT. Add it, or leave --{name} out.")
     if fail_on_drift and not domain:
         raise UsageError("--fail_on_drift needs the text to look at. Give it with --domain TEXT.")
     if pairs and domain and output:
@@ -246,7 +246,7 @@ def compare(
         max_sentences: Largest number of texts that are searched; a random sample.
         seed: Random seed for that sample, and for the queries that are shown.
         progress: Show a bar while sentences are encoded; by default in a terminal or a notebook.
-        options: ``EncoderOptions``, for raw encoders; what is calibrated keeps what it was fitted with.
+        options: ``EncoderOptions``, for raw encoders; calibrated encoders keep their own.
 
     Returns:
         The queries with their nearest texts, and how many of these changed.

@@ -34,8 +34,8 @@ def adapt(
 ) -> "Adapted":
     """Write a query encoder for an index that stays as it is: documents are embedded as before, queries are moved.
 
-    Queries are short and documents long, so they lie in different places. Crops, random spans of the documents, stand
-    in for queries: queries are moved by half of the difference of the two means. It is undone by using the old encoder.
+    Queries are short and documents long, so they lie in different places. Random spans of the documents (crops) are
+    used as queries, and queries are moved by half of the difference of the two means. To undo it, use the old encoder.
 
     Args:
         model: Encoder of the index, raw or calibrated: anything that bertflow.load opens.
@@ -137,7 +137,7 @@ def export_encoder(
         if asked and target not in only:
             raise UsageError(f"--{option} is for the target {' or '.join(only)}, got {target}. Leave it out.")
     if text and not linearize:
-        raise UsageError("--text is what --linearize is fitted on. Add --linearize, or leave it out.")
+        raise UsageError("--text is for --linearize. Add --linearize, or leave --text out.")
     if scored and not (int8 or linearize):
         raise UsageError("--tasks and --data_dir are for --linearize and --int8. For scores use `bertflow evaluate`.")
     if private and not push:
@@ -159,7 +159,7 @@ def diagnose(
     normalized: bool = False,
     batch: int = 8,
 ) -> "Diagnosis":
-    """Compare what a server, or a folder on this machine, answers to 32 golden sentences with what it should answer.
+    """Check the embeddings that a server, or a folder on this machine, makes of 32 golden sentences.
 
     It names what is wrong: the calibrator or the prompt is left out, or pooling, precision, length of the vectors or
     max_length differ. The exit code is 0 if everything is right, and 4 if something differs. Long sentences that a
@@ -189,7 +189,7 @@ def diagnose(
         raise UsageError(f"batch should be 1 or more, got {batch}.")
     if bool(url) == bool(model):
         raise UsageError(
-            f"One of url, a server, and model, a folder, is needed; got {'both' if url else 'neither'}. Give one."
+            f"One of url (a server) and model (a folder) is needed, got {'both' if url else 'neither'}. Give one."
         )
     secret = os.environ.get(key) if key else None
     if key and not secret:

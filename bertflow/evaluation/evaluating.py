@@ -136,7 +136,7 @@ def score_sets(
     """
     if not isinstance(systems, Mapping):
         raise UsageError(
-            f"The systems are encoders by their names, as {{'raw': encoder}}; got a {type(systems).__name__}."
+            f"systems should be a dict of names and encoders, as {{'raw': encoder}}; got a {type(systems).__name__}."
         )
     sets, scorers = list(sets), scorers or {}
     resamples = enough(resamples, len(sets))
@@ -239,7 +239,7 @@ def evaluate_models(
     lookup("similarity", SIMILARITIES, similarity)
     lookup("aggregation", AGGREGATIONS, aggregation)
     if fit_on is not None and not baselines:
-        raise UsageError("fit_on is for the baselines, but none were asked for. Add compare, as center,whitening.")
+        raise UsageError("fit_on is for baselines, but there are none. Add some with compare, as center,whitening.")
     require_between(0, MOST_RESAMPLES, resamples=scoring.get("resamples"))
     require_seed(scoring.get("seed"))
     require_files(*(one for one in given.values() if one != DOCSTRINGS), None if fit_on == "eval" else fit_on)
@@ -249,8 +249,8 @@ def evaluate_models(
     options = given_options(opening)
     if options and not any(takes_options(model, opening.get("revision")) for model in named):
         raise UsageError(
-            f"{options[0]} is for an encoder as it comes, but what was given is calibrated and keeps what it "
-            "was fitted with, or word vectors, which have none. Leave it out."
+            f"{options[0]} is for a transformer without a calibrator, but none was given: a calibrated encoder keeps "
+            "its own, and word vectors have none. Leave it out."
         )
     labels = distinct_names(split)
     opened = [open_system(model, name, **opening) for name, model in zip(labels, named, strict=True)]

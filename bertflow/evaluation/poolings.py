@@ -75,7 +75,7 @@ def candidates(
     try:
         wanted = [int(part) for part in (layers.split(",") if isinstance(layers, str) else layers or every)]
     except ValueError:
-        raise UsageError(f"layers takes numbers with commas, as 0,3,6; got {layers!r}.") from None
+        raise UsageError(f"layers should be numbers with commas between them, as 0,3,6; got {layers!r}.") from None
     for layer in wanted:
         if layer not in every:
             raise UsageError(f"layers go from 0 (embedding layer) to {blocks} for this encoder, got {layer}.")

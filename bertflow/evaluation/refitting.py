@@ -82,7 +82,7 @@ def _run_of(model: Model) -> RefittedRun | None:
 
 def _text_of(name: str, calibrator: FlowCalibrator, run: RefittedRun | None, given: list[str] | None) -> list[str]:
     """The text that the flow was fitted on, checked."""
-    provenance, do = calibrator.provenance, "Give the text that it was fitted on with fit_on."
+    provenance, do = calibrator.provenance, "Give fit_on, the text that the flow was fitted on."
     text = run.get("text", {}) if run else {}
     known = text.get("text_keys")
     if provenance is not None and provenance.text_hashes is not None:
@@ -100,7 +100,7 @@ def _text_of(name: str, calibrator: FlowCalibrator, run: RefittedRun | None, giv
     sentences = list(dict.fromkeys(given)) if calibrator.recipe.unit == 1 else given
     if (len(sentences), digest(hash_texts(sentences))) != (calibrator.moments_.n, known):
         raise DataError(
-            f"The flow of {name} was fitted on {calibrator.moments_.n:,} sentences, but this is other text, of "
+            f"The flow of {name} was fitted on {calibrator.moments_.n:,} sentences, but this is another text, of "
             f"{len(sentences):,}. {do}"
         )
     return sentences

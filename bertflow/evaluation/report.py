@@ -153,7 +153,7 @@ class Report(ScoreTable, AbstractResult):
         used = self._used
         poolings = [*dict.fromkeys(row.description["pooling"] for row in used if "pooling" in row.description)]
         if poolings[1:]:
-            yield f"Poolings differ ({', '.join(poolings)}), so a difference may not come from the map alone."
+            yield f"Poolings differ ({', '.join(poolings)}), so a difference may come from the pooling."
         same = f"pooling {poolings[0]}; " if len(poolings) == 1 else ""
         bm25 = f"; {BM25}: words in common" if self.plain else ""
         yield f"{self._scale(used)}; {same}{_seen(used)}{bm25}. How each number was made: {REST}."
@@ -204,7 +204,7 @@ class Report(ScoreTable, AbstractResult):
             f"{facts[best.system].fitted_apart(facts[other.system])}"
         )
         if difference.separable is None:
-            return f"{text}; nothing was resampled, so whether that is chance is not known."
+            return f"{text}; without resamples it is not known whether this is chance."
         text += f" (95 % {interval(difference.ci_low, difference.ci_high, metric)}): {difference.verdict}"
         tasks = [one for one in self.columns if one.place.task not in SUITES and one.place.metric == metric]
         if len(tasks) < 2:

@@ -119,8 +119,8 @@ def refuse_label_leaks(systems: Sequence[SystemFacts], tasks: Sequence[str]) -> 
         for task in tasks:
             if label := system.label_leak(task):
                 raise DataError(
-                    f"The system {system.name} was trained on the labels of {label}, which hold labels of {task}, so "
-                    f"a score on {task} would say nothing. Leave {task} out, or give --force: the score is then marked."
+                    f"The system {system.name} was trained on the labels of {label}. They include labels of {task}, so "
+                    f"a score on {task} says nothing. Leave {task} out, or give --force: then the score is marked."
                 )
 
 

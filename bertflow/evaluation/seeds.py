@@ -97,7 +97,7 @@ class SeveralSeeds:
         by_column = list(zip(*scores, strict=True))
         lines += [line("mean", [*map(float, map(np.mean, by_column))])]
         lines += [line("standard deviation", [*map(spread, by_column)])]
-        words = f"Seed {self.seeds[0]} is {self.flow} itself. The standard deviation, with n - 1, is that of one fit."
+        words = f"Seed {self.seeds[0]} is {self.flow} itself. The standard deviation (n - 1) is that of one fit."
         found = [Section(f"Seeds of the flow of {self.flow}", Table(("seed", *header), tuple(lines)), (words,))]
         if others := [facts.name for facts in report.shown if facts.name != self.name]:
             cells = ((name, *(self._less(report, name, column) for column in report.columns)) for name in others)

@@ -18,7 +18,7 @@ from bertflow.similarity import COSINE, SIMILARITIES
 ASKING = ("retrieval", "candidates")
 """Kinds of pairs whose first texts are queries."""
 OVERFLOW = "Look for a half-precision overflow, or a calibrator that was fitted on other embeddings."
-NO_COSINE = "and cosine says nothing about it. Leave the sentence out, or choose another similarity."
+NO_COSINE = "which has no cosine. Leave the sentence out, or choose another similarity."
 
 
 def _has_queries(system: SentenceEncoder, pairs: Pairs) -> bool:

@@ -221,7 +221,7 @@ class Difference:
         if self.separable == excludes_zero:
             return words
         corrected = "" if self.p_bootstrap_holm == self.p_bootstrap else " after Holm's correction over the tasks"
-        return f"{words} (p = {self.p_bootstrap_holm:.2g}{corrected} decides, not the interval)"
+        return f"{words} (p = {self.p_bootstrap_holm:.2g}{corrected}; this decides, not the interval)"
 
     def seen_from(self, system: str) -> "Difference":
         """This difference with ``system``, one of the two, as the first."""

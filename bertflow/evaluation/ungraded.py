@@ -135,7 +135,7 @@ def candidate_figures(pairs: Pairs, sides: Sides, similarity: str, resamples: in
     distinct = {candidate[:2] for candidate in labelled}
     if twice := len(pairs) - len(distinct):
         logger.warning(
-            "%s: %d candidates stand in their list more than once, and count each time; %d have both labels.",
+            "%s: %d candidates are in their list more than once and count each time; %d have both labels.",
             *(pairs.task, twice, len(labelled) - len(distinct)),
         )
     scores = [SIMILARITIES[similarity].paired(first, second) for _, first, second in sides]
@@ -160,7 +160,7 @@ def lists_of(pairs: Pairs) -> list[NDArray[np.intp]]:
             "Give a row for each candidate, with label 1 or 0."
         )
     if left := len(lists) - len(kept):
-        logger.info("%s: %d of %d queries lack a right or a wrong candidate; left out.", pairs.task, left, len(lists))
+        logger.info("%s: %d of %d queries are left out: no right or no wrong candidate.", pairs.task, left, len(lists))
     return kept
 
 

@@ -89,7 +89,7 @@ class FinetuneRecipe:
         """
         if self.batch_size % world:
             raise UsageError(
-                f"finetune.batch_size counts the pairs of all {world} ranks and must be a multiple of that, got "
+                f"finetune.batch_size is shared by {world} processes and must be a multiple of {world}, got "
                 f"{self.batch_size}."
             )
 
@@ -104,7 +104,7 @@ class FinetuneRecipe:
         recipe = resolve(changes.pop("preset", "paper-tf"), changes)
         if recipe.start != "none" or recipe.glow.initialization == "data":
             raise UsageError(
-                "Beside an encoder in training a flow starts from the seed: its start is none, its glow.initialization "
-                f"glorot or identity; got {recipe.start} and {recipe.glow.initialization}. Take the preset paper-tf."
+                "A flow that is trained with its encoder needs the start none and the glow.initialization glorot or "
+                f"identity, got {recipe.start} and {recipe.glow.initialization}. Use the preset paper-tf."
             )
         return recipe

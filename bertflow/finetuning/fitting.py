@@ -100,7 +100,7 @@ class SiameseFit:
         wanted = lookup("objective", OBJECTIVES, recipe.objective).targets
         got = "none" if pairs.target is None else "classes" if pairs.classes else "scores"
         if wanted not in ("none", "text", got):
-            raise UsageError(f"The objective {recipe.objective} learns from {wanted}, but the pairs carry {got}.")
+            raise UsageError(f"The objective {recipe.objective} learns from {wanted}, but the pairs have {got}.")
         if pairs.negatives and (wanted != "none" or recipe.joint):
             raise UsageError(
                 "Negatives are for the objective in-batch-negatives, without joint. Leave their column out."
@@ -121,7 +121,7 @@ class SiameseFit:
         self.n_train, self.n_held_out = len(self.data.batches.units), len(self.data.held_out)
         if self.n_train < recipe.batch_size:
             raise UsageError(
-                f"A step takes finetune.batch_size {recipe.batch_size} pairs, got {self.n_train} to train on. Give "
+                f"A step needs {recipe.batch_size} pairs (finetune.batch_size), got {self.n_train} to train on. Give "
                 "more pairs, or lower it."
             )
         self.start = {"from": description["encoder"], "weights": description["weights"]}

@@ -224,7 +224,7 @@ def set_dropout(encoder: TransformerEncoder, p: float | None) -> None:
     one, other = (encoder.embed([SOME_TEXT], dropout=True) for _ in range(2))
     if torch.equal(one, other):
         raise UsageError(
-            "A sentence that is embedded twice under dropout should come out differently, but this encoder has no "
+            "A sentence should get a different embedding each time, by dropout, but this encoder has no "
             f"dropout. {'Give finetune.dropout, as 0.1.' if p is None else 'Choose one that has dropout layers.'}"
         )
 

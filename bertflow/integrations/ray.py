@@ -138,7 +138,7 @@ def embed_with_ray(
     """Embed every row of some files that holds text.
 
     Args:
-        files: Parquet files, or text files with one sentence a line, on a disk that all nodes see.
+        files: Parquet files, or text files with one sentence per line, on a disk that all nodes see.
         output: A folder that all nodes see; new, or of an earlier call with the same arguments.
         make: Makes the encoder, in each worker: ``partial(TransformerEncoder, "name")``, or, for a calibrated one,
             ``partial(CalibratedEncoder.load, "folder")``.

@@ -97,5 +97,5 @@ def parse_address(address: str) -> Address:
     except ValueError:
         named = {query: ""}
     if empty := [key for key, value in named.items() if not value]:
-        raise UsageError(f"After the '?' of {path!r} NAME=VALUE is wanted, joined by '&', got {empty[0]!r}. Give both.")
+        raise UsageError(f"After '?', {path!r} should have NAME=VALUE joined by '&', got {empty[0]!r}. Give both.")
     return Address(kind, place or "/", name, named.pop("vector", None), named.pop("id", None), named)

@@ -230,13 +230,13 @@ class CollectionIndex(AbstractIndex):
         ids = [name for name, text in texts.items() if not is_blank(text)]
         if not ids:
             if not recorded:
-                logger.warning("%s does not say by which encoder its vectors are, and has no text to try.", self.path)
+                logger.warning("%s does not say which encoder made its vectors, and has no text to check.", self.path)
             return
         z = self.encoder.encode_document([texts[name] for name in ids])
         alike = float(np.median(COSINE.paired(z, self.collection.vectors_of(ids))))
         told = (
-            f"The encoder should make the vectors of {self.path} from their text ({self.text}), but those of "
-            f"{len(ids)} rows have a cosine of {alike:.2f} with what it makes."
+            f"The encoder should make the vectors of {self.path} from their text ({self.text}), but what it makes of "
+            f"{len(ids)} rows has a cosine of {alike:.2f} with their vectors."
         )
         if alike < UNLIKE and not recorded:
             raise DataError(f"{told} {self._do()} Or name the column that was embedded ({NAMED}).")

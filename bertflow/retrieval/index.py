@@ -261,7 +261,7 @@ class AnswerIndex(AbstractIndex):
         if not (lengths := np.linalg.norm(z, axis=1)).all():
             first = int(np.argmin(lengths))
             text = next(text for text, row, _ in chain.from_iterable(phrases.values()) if row == first)
-            raise DataError(f"The embedding of {text!r} is all zeros, and cosine says nothing about it. Leave it out.")
+            raise DataError(f"The embedding of {text!r} is all zeros, so it has no cosine. Leave it out.")
         with working("writing the index"), self._storage.transaction():
             self._require_same_calibrator()
             if replace:
@@ -281,7 +281,7 @@ class AnswerIndex(AbstractIndex):
                 self._storage.recalibrate(part, z)
             self._storage.set_facts({**given.as_dict(), "dim": self.encoder.dim})
         if held.digest not in ("", given.digest):
-            logger.info("%s: calibrator %s takes the place of %s.", self.path, given.spelled(), held.spelled())
+            logger.info("%s: the calibrator %s replaces %s.", self.path, given.spelled(), held.spelled())
 
 
 def require_new_index(path: str | Path) -> Path:

@@ -69,7 +69,7 @@ class IndexInfo(AbstractResult):
 
     def answer(self) -> Iterator[str]:
         """One line."""
-        how = f"calibrated by {self.calibrator} ({self.digest[:8]})" if self.digest else "as the encoder makes them"
+        how = f"calibrated by {self.calibrator} ({self.digest[:8]})" if self.digest else "not calibrated"
         split = f" split by {self.chunks}" if self.chunks else ""
         yield f"{self.path}: {how_many(self.answers, 'answers')}{split}, {how_many(self.phrases, 'phrases')}, {how}"
 

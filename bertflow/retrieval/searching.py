@@ -54,8 +54,8 @@ class Hits(AbstractResult):
                 yield f"          asked before: {hit.matched}"
         if any(hit.out_of_domain for hit in self.hits):
             yield (
-                "The question is out of domain of the text that the encoder was fitted on: scores and percentiles do "
-                "not hold for it. Fit it on text of this kind, too."
+                "The question is out of domain: it is unlike the text that the encoder was fitted on, so its scores "
+                "and percentiles are not reliable. Fit the encoder on text of this kind as well."
             )
         if not self.hits:
             yield "The index is empty."
@@ -107,7 +107,7 @@ class SearchScores(AbstractResult):
         counted = f"{how_many(self.questions, 'questions')}, {how_many(self.answers, 'answers')}"
         yield f"{counted}; x 100; ties count against the index."
         if self.questions_in_index:
-            yield f"Questions that are in the index, and find themselves there: {self.questions_in_index:,}."
+            yield f"{self.questions_in_index:,} of the questions are in the index, and find themselves."
 
 
 @dataclass(frozen=True, repr=False)

@@ -38,7 +38,7 @@ class PairOptions:
     """File or [FILE,FILE] of pairs, which are tables. By objective: classification takes premise, hypothesis,
     label, or SNLI and MNLI as they are distributed; regression sentence1, sentence2, score; in-batch-negatives
     question, answer, or text, paraphrase, or anchor, positive, negative, or two columns without a header; simcse takes
-    sentences, one per line, in columns, or hub:owner/name."""
+    text: one sentence per line, a table, or hub:owner/name."""
     columns: list[str] | None = None
     """For simcse: columns of a table that hold text; by default found by their names."""
     tasks: str | None = None

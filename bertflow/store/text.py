@@ -1,6 +1,6 @@
 """The text of a store: read once as a stream; a distinct sentence is known by its 64-bit hash.
 
-    sentences.txt     the text, one sentence a line; read again shard by shard, then deleted
+    sentences.txt     the text, one sentence per line; read again shard by shard, then deleted
     starts.npy        where each distinct sentence starts in it, in order of first appearance
     row_ids.npy       for each sentence of the text, the number of its distinct sentence
     text_hashes.npy   sorted hashes of the text's keys, for provenance (``bertflow.text_keys``)

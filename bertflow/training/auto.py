@@ -73,9 +73,8 @@ def kept_directions(recipe: Recipe, rank: int, plain: Moments) -> Directions:
         return Directions(
             rank,
             left_alone=f"left alone: the variance is spread over {spread:.0f} directions (participation ratio, above "
-            f"{CALIBRATED:g}), as in layers that were tuned for sentences already, where calibration costs similarity. "
-            "To calibrate in any case, which can help search, give purpose: search or all, or n_components: all, or a "
-            "number",
+            f"{CALIBRATED:g}), as in layers that were tuned for sentences. Calibration makes their similarity worse, "
+            "but can help search. To calibrate them, give purpose: search or all, or n_components: all, or a number",
         )
     banded = effective_rank(plain) > STEEP
     return Directions(head_of(rank) if banded and not recipe.tail else rank, banded and recipe.tail > 0)

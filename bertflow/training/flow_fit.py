@@ -102,7 +102,7 @@ class FlowFit:
         on_the_fly = recipe.dropout and sentences is not None and encoder is not None
         if recipe.dropout and not on_the_fly:
             recipe = replace(recipe, dropout=False)
-            logger.info("%s uses the encoder's dropout, but embeddings that were made before have none.", recipe.preset)
+            logger.info("%s uses the encoder's dropout, but these embeddings were made without it.", recipe.preset)
         units, held_out = hold_out(len(x), recipe.held_out, seed, recipe.unit)
         self.x, self.recipe, self.seed = x, recipe, seed
         self.train_rows = rows_of(units, recipe.unit)
@@ -146,7 +146,7 @@ class FlowFit:
             logger.warning("%s.", self.directions.left_alone)
             return
         if not self.trains:
-            logger.warning("%d rows are too few to hold some out and judge a flow by: its start is kept.", len(self.x))
+            logger.warning("%d rows are too few to judge a flow on some of them, so it is not trained.", len(self.x))
             return
         try:
             with threads_for(math.inf if self.recipe.dropout else self.recipe.batch_size * self.module.flow.rank):
@@ -177,8 +177,8 @@ class FlowFit:
             z = flow.latent(train if held_out is None else held_out)[0].numpy()
         if self.finished and chosen.name == "start":
             logger.warning(
-                "Training did not improve the flow on held-out rows, so the flow before training is kept, which is a "
-                "linear map. Give more text, or use a calibrator that needs no training, such as whitening."
+                "Training did not improve the flow on held-out rows, so the untrained flow is kept, which is a linear "
+                "map. Give more text, or use a calibrator that needs no training, such as whitening."
             )
         record = FitRecord(
             preset=self.recipe.preset,

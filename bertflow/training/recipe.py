@@ -107,7 +107,7 @@ class Recipe:
             require_least(self, "flow", {"n_components": 1})
         if self.start == "none" and not isinstance(self.n_components, str):
             raise UsageError(
-                f"Keeping {self.n_components} directions needs flow.start whitening, which says which are the largest; "
+                f"To keep {self.n_components} directions, flow.start must be whitening, which sorts them by size; the "
                 f"preset {self.preset!r} has {self.start}. Set flow.start to whitening, or leave n_components out."
             )
 
@@ -186,7 +186,7 @@ def preset_for(preset: str | None = None, purpose: str | None = None) -> str:
     row = lookup("purpose", PURPOSES, purpose)
     if preset not in (None, DEFAULT, row):
         raise UsageError(
-            f"The purpose {purpose} has the preset {row}, but {preset} is named, too. Leave one of them out."
+            f"The purpose {purpose} uses the preset {row}, but the preset {preset} is given. Leave one of them out."
         )
     return row
 

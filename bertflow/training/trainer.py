@@ -113,9 +113,7 @@ def repeatable_options(recorded: Mapping[str, Any]) -> dict[str, Any]:
     set_by_user = {name: value for name, value in recorded.items() if value not in (None, defaults.get(name))}
     for name in ("callbacks", "plugins"):
         if set_by_user.get(name):
-            raise UsageError(
-                f"The run had trainer.{name}, of which it kept only the names, so it cannot be fitted again."
-            )
+            raise UsageError(f"The run kept only the names of its trainer.{name}, so it cannot be fitted again.")
     ours = (*PLACE, "callbacks", "plugins", "default_root_dir")
     return {name: set_by_user[name] for name in set_by_user if name not in ours and not name.startswith("enable_")}
 

@@ -84,7 +84,7 @@ def test_a_named_encoder_has_its_name_and_another_pooling_is_said(evaluate, tiny
     assert err.startswith("error: base scores ")
     _, out, _ = evaluate(f"base={tiny_bert}", fitted, "--tasks", "news")
     assert [line.split()[0] for line in out.splitlines()[3:5]] == ["base", "mine"]
-    assert "Poolings differ (mean, mean(1,2)), so a difference may not come from the map alone." in out
+    assert "Poolings differ (mean, mean(1,2)), so a difference may come from the pooling." in out
 
 
 def test_words_in_common_are_a_row_where_queries_are_ranked(evaluate, fitted, data, tmp_path):
@@ -131,8 +131,8 @@ def test_a_pooling_for_what_is_calibrated_is_refused(evaluate, fitted):
     code, _, err = evaluate(fitted, "--tasks", "news", "--pooling", "cls")
     assert code == 2
     assert err == (
-        "error: pooling is for an encoder as it comes, but what was given is calibrated and keeps what it was fitted "
-        "with, or word vectors, which have none. Leave it out.\n"
+        "error: pooling is for a transformer without a calibrator, but none was given: a calibrated encoder keeps its "
+        "own, and word vectors have none. Leave it out.\n"
     )
 
 

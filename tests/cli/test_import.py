@@ -102,6 +102,6 @@ def test_a_module_that_cannot_be_imported_is_refused_first(folder, capsys, modul
     (folder / "broken.py").write_text("def\n")
     assert main(["inspect", "nothing", f"--import={module}"]) == 2
     assert capsys.readouterr().err == (
-        f"error: --import {module} cannot be done: {reason}. Name a module of yours that Python finds: in this folder, "
-        "in PYTHONPATH or installed.\n".replace("--import  cannot", "--import cannot")
+        f"error: --import {module} failed: {reason}. Name a module that Python finds: in this folder, on PYTHONPATH, "
+        "or installed.\n".replace("--import  failed", "--import failed")
     )

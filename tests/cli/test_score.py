@@ -160,7 +160,7 @@ def test_few_queries_and_queries_without_a_text_are_refused(tiny_bert, saved, fi
     (tmp_path / "queries.txt").write_text("\n".join(sentences(49, 11)))
     argv = [str(tiny_bert), str(files / "pairs.tsv"), "--queries", str(tmp_path / "queries.txt"), "--device", "cpu"]
     assert main(["score", *argv]) == 2
-    assert "error: --queries goes with --fit_on TEXT, which is missing." in capsys.readouterr().err
+    assert "error: --queries needs --fit_on TEXT." in capsys.readouterr().err
     assert main(["score", *argv, "--fit_on", str(files / "text.txt")]) == 3
     assert (
         f"error: {tmp_path / 'queries.txt'} should hold at least 50 queries that the encoder was not fitted on, but "

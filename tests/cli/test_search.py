@@ -64,8 +64,8 @@ def test_a_question_out_of_domain_is_said(folder, tiny_bert, capsys):
         told(capsys, *build)
         strange, ordinary = "eats " * 8, "the big man sleeps in the garden"
         said = (
-            "The question is out of domain of the text that the encoder was fitted on: scores and percentiles do "
-            "not hold for it. Fit it on text of this kind, too.\n"
+            "The question is out of domain: it is unlike the text that the encoder was fitted on, so its scores and "
+            "percentiles are not reliable. Fit the encoder on text of this kind as well.\n"
         )
         assert told(capsys, "ask", f"{encoder}.index", strange).endswith(said)
         assert said not in told(capsys, "ask", f"{encoder}.index", ordinary)
@@ -124,8 +124,8 @@ def test_another_folder_is_opened_as_it_is_and_what_it_replaces_is_said(folder, 
     ]:
         assert main(["search", "recalibrate", "own.index", *given]) == 0
         out, err = capsys.readouterr()
-        assert (f"own.index: calibrator {new}" in err and f" takes the place of {old}" in err) == bool(old)
-        assert ("as the encoder makes them" in out) == (new in ("", "none"))
+        assert (f"own.index: the calibrator {new}" in err and f" replaces {old}" in err) == bool(old)
+        assert ("not calibrated" in out) == (new in ("", "none"))
         assert (told(capsys, "ask", "own.index", "the dog") == before) == (new in ("", "none"))
 
 
@@ -140,7 +140,7 @@ def test_evaluate_scores_raw_against_calibrated(folder, capsys):
     assert [row["metric"] for row in scores["differences"]] == ["hit@1", "hit@2", "mrr", "map"]
     out = told(capsys, "evaluate", "faq.index", "--labels", "labels.tsv")
     assert "3 questions, 3 answers; x 100; ties count against the index." in out
-    assert "Questions that are in the index, and find themselves there: 1." in out
+    assert "1 of the questions are in the index, and find themselves." in out
     (folder / "one.tsv").write_text("question\tid\nthe cat\tcats\n", encoding="utf-8")
     assert "\n1 question, 3 answers; x 100" in told(capsys, "evaluate", "faq.index", "--labels", "one.tsv")
 
@@ -170,7 +170,7 @@ def test_an_index_in_chunks_says_which_part_of_a_long_answer_it_found(folder, ca
     (folder / "long.jsonl").write_text(lines([{"id": "long", "text": text}, ANSWERS[1]]), encoding="utf-8")
     arguments = ["--answers", "long.jsonl", "--model", str(tiny_bert)]
     told_build = told(capsys, "build", "long.index", *arguments, "--chunks", "sentences")
-    assert told_build.startswith("long.index: 2 answers split by sentences:1:0, 4 phrases, as the encoder makes them")
+    assert told_build.startswith("long.index: 2 answers split by sentences:1:0, 4 phrases, not calibrated")
     assert told(capsys, "ask", "long.index", "a red bird sings.", "-k", "1") == (
         "1. 1.000  long  [chunk 1, 33:50]  A red bird sings.\n"
     )

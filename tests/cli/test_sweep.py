@@ -117,7 +117,7 @@ def test_words_in_their_sentences_are_probed_by_their_tags(tiny_bert, conll, tmp
         (["--tokens", "sif"], "The pooling sif(0) is for sentences: sif has no meaning for the pieces of one word. "
          "Use mean, max, cls (the first piece) or last-token, as in mean(3)."),
         (["--folds", "1"], "folds should be 2 or more, got 1."),
-        (["--tasks", "stsb"], "The option tasks belongs to the STS tasks, which labels does without. Leave one out."),
+        (["--tasks", "stsb"], "The option tasks is for STS tasks, not for labels. Leave it out."),
     ],
 )  # fmt: skip
 def test_what_words_cannot_be_probed_with_is_one_line(arguments, message, tiny_bert, conll, capsys):

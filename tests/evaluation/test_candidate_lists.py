@@ -52,7 +52,7 @@ def test_candidates_that_stand_there_twice_count_twice_and_are_said(caplog):
         row.metric: row.value for row in bertflow.evaluate_retrieval({"it": ToyEncoder()}, pairs, resamples=0).rows
     }
     assert caplog.messages == [
-        "trec: 2 candidates stand in their list more than once, and count each time; 1 have both labels."
+        "trec: 2 candidates are in their list more than once and count each time; 1 have both labels."
     ]
     encoder = ToyEncoder()
     cosines = SIMILARITIES["cosine"].paired(encoder.encode([WORDS[3]] * 5), encoder.encode(texts))
@@ -63,7 +63,7 @@ def test_scores_are_means_over_queries_that_have_both(candidates, caplog):
     encoder = ToyEncoder()
     with caplog.at_level(logging.INFO):
         report = bertflow.evaluate_retrieval({"it": encoder}, candidates, resamples=200)
-    assert caplog.messages[-1] == "trec: 2 of 20 queries lack a right or a wrong candidate; left out."
+    assert caplog.messages[-1] == "trec: 2 of 20 queries are left out: no right or no wrong candidate."
     precision, first = [], []
     for query in dict.fromkeys(candidates.first):
         rows = [at for at, one in enumerate(candidates.first) if one == query]

@@ -40,8 +40,8 @@ def test_one_task_that_was_seen_does_not_colour_another():
 @pytest.mark.parametrize("task", ["sts12", "sts13", "sts14", "sts15", "sts16", "stsb-train"])
 def test_a_system_trained_on_labels_of_the_scored_pairs_is_refused(task, refusal):
     assert refusal(rows, ToyEncoder(labels=["stsb-train"]), [toy_pairs(task)]) == (
-        f"The system it was trained on the labels of stsb-train, which hold labels of {task}, so a score on {task} "
-        f"would say nothing. Leave {task} out, or give --force: the score is then marked."
+        f"The system it was trained on the labels of stsb-train. They include labels of {task}, so a score on {task} "
+        f"says nothing. Leave {task} out, or give --force: then the score is marked."
     )
 
 

@@ -47,7 +47,7 @@ def test_the_report_says_in_words_what_can_be_told_apart(report):
 
 def test_without_resamples_the_words_claim_nothing(pairs):
     report = score_sets({"one": ToyEncoder(), "two": ToyEncoder(seed=1)}, [pairs], resamples=0)
-    assert report.comparison()[0].endswith("nothing was resampled, so whether that is chance is not known.")
+    assert report.comparison()[0].endswith("without resamples it is not known whether this is chance.")
     assert report.intervals().lines[0][1] == "-"
 
 

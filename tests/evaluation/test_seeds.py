@@ -256,7 +256,7 @@ def test_what_has_no_seeds_is_refused(runs, folder, tiny_bert):
 
 
 def test_text_that_is_missing_or_has_changed_is_refused(train, folder):
-    do = "Give the text that it was fitted on with fit_on."
+    do = "Give fit_on, the text that the flow was fitted on."
     lines = (folder / "text.txt").read_text().splitlines()
     given = str(train("given", text=lines).folder)
     assert refused(UsageError, given, folder) == f"given does not say where its text is. {do}"
@@ -265,7 +265,7 @@ def test_text_that_is_missing_or_has_changed_is_refused(train, folder):
     run = str(train("moved", text=TextOptions(str(path))).folder)
     path.write_text("\n".join(lines[:-1]))
     assert refused(DataError, run, folder) == (
-        f"The flow of moved was fitted on {len({*lines})} sentences, but this is other text, of "
+        f"The flow of moved was fitted on {len({*lines})} sentences, but this is another text, of "
         f"{len({*lines[:-1]})}. {do}"
     )
     path.unlink()
@@ -280,5 +280,5 @@ def test_options_of_the_trainer_are_repeated_where_they_change_the_result(refusa
                 "fast_dev_run": False, "callbacks": None, "gradient_clip_val": 0.5}  # fmt: skip
     assert repeatable_options(recorded) == {"max_steps": 7, "gradient_clip_val": 0.5}
     assert refusal(repeatable_options, {"callbacks": ["EarlyStopping"]}, error=UsageError) == (
-        "The run had trainer.callbacks, of which it kept only the names, so it cannot be fitted again."
+        "The run kept only the names of its trainer.callbacks, so it cannot be fitted again."
     )

@@ -88,7 +88,7 @@ def test_a_difference_turns_with_its_systems():
     assert row.seen_from("a") is row
 
 
-SAID, DECIDES = "significant difference", "decides, not the interval)"
+SAID, DECIDES = "significant difference", "this decides, not the interval)"
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,9 @@ SAID, DECIDES = "significant difference", "decides, not the interval)"
     [
         ((0.01, 0.15), 0.01, 0.03, f"a {SAID}"),
         ((-0.01, 0.15), 0.2, 0.6, f"no {SAID}"),
-        ((0.01, 0.15), 0.03, 0.21, f"no {SAID} (p = 0.21 after Holm's correction over the tasks {DECIDES}"),
-        ((0.01, 0.15), 0.06, 0.06, f"no {SAID} (p = 0.06 {DECIDES}"),
-        ((-0.15, 0.01), 0.04, 0.04, f"a {SAID} (p = 0.04 {DECIDES}"),
+        ((0.01, 0.15), 0.03, 0.21, f"no {SAID} (p = 0.21 after Holm's correction over the tasks; {DECIDES}"),
+        ((0.01, 0.15), 0.06, 0.06, f"no {SAID} (p = 0.06; {DECIDES}"),
+        ((-0.15, 0.01), 0.04, 0.04, f"a {SAID} (p = 0.04; {DECIDES}"),
     ],
 )
 def test_what_decides_is_said_where_the_interval_says_otherwise(interval, p, corrected, verdict):

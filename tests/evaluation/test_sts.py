@@ -54,14 +54,14 @@ def test_six_of_the_seven_tasks_have_no_mean(sts7):
 
 def test_an_encoder_without_a_name_is_refused_before_data_is_read(tmp_path, refusal):
     assert refusal(evaluate_sts, ToyEncoder(), data_dir=tmp_path / "missing", error=UsageError) == (
-        "The systems are encoders by their names, as {'raw': encoder}; got a ToyEncoder."
+        "systems should be a dict of names and encoders, as {'raw': encoder}; got a ToyEncoder."
     )
 
 
 BROKEN = {
     np.nan: "Embeddings must be finite, but that of sentence 0, {first!r}, is not. "
     "Leave the sentence out, or look for an overflow in the encoder.",
-    0: "The system it gives an embedding of zeros for {first!r} (task toy), and cosine says nothing about it. "
+    0: "The system it gives an embedding of zeros for {first!r} (task toy), which has no cosine. "
     "Leave the sentence out, or choose another similarity.",
     1: "The system it finds all 60 pairs of toy equally similar (1), so there is no correlation. "
     "Its embeddings have collapsed: fit again.",

@@ -218,9 +218,8 @@ def test_a_joint_run_is_a_calibrated_encoder(run, tmp_path):
     [
         ({"flow": "paper-tf"}, UsageError, "finetune.flow is the flow of finetune.joint, which is not given. Set it to "
          "apart."),
-        ({"joint": "apart", "flow": "default"}, UsageError, "Beside an encoder in training a flow starts from the seed:"
-         " its start is none, its glow.initialization glorot or identity; got whitening and identity. Take the preset "
-         "paper-tf."),
+        ({"joint": "apart", "flow": "default"}, UsageError, "A flow that is trained with its encoder needs the start "
+         "none and the glow.initialization glorot or identity, got whitening and identity. Use the preset paper-tf."),
         ({"joint": "apart", "flow": {"depth": 3}}, UnknownNameError, "Unknown option of a recipe 'depth'."),
         ({"joint": "both"}, UnknownNameError, "Unknown joint loss 'both'. Known: apart, labels, sum."),
     ],

@@ -276,12 +276,12 @@ def test_a_folder_that_lost_the_text_of_its_labels_is_refused(tiny_bert, tmp_pat
 @pytest.mark.parametrize(
     ("pairs", "changes", "message"),
     [
-        (GRADED, {}, "The objective classification learns from classes, but the pairs carry scores."),
-        (RELATED, {"objective": "regression"}, "The objective regression learns from scores, but the pairs carry "
+        (GRADED, {}, "The objective classification learns from classes, but the pairs have scores."),
+        (RELATED, {"objective": "regression"}, "The objective regression learns from scores, but the pairs have "
          "none."),
         (PAIRS, {"objective": "triplet"}, "Unknown objective 'triplet'. Known: classification, regression, "
          "in-batch-negatives, simcse."),
-        (PAIRS, {"batch_size": 200}, "A step takes finetune.batch_size 200 pairs, got 106 to train on. Give "
+        (PAIRS, {"batch_size": 200}, "A step needs 200 pairs (finetune.batch_size), got 106 to train on. Give "
          "more pairs, or lower it."),
         (WITH_NEGATIVES, {"objective": "in-batch-negatives", "joint": "apart"}, "Negatives are for the objective "
          "in-batch-negatives, without joint. Leave their column out."),

@@ -131,7 +131,7 @@ def test_what_is_written_has_no_head_and_no_labels_and_knows_its_text(tiny_bert,
 
 def test_an_encoder_without_dropout_is_refused_unless_it_is_given_some(steady_bert, refusal):
     assert refusal(built, steady_bert, error=UsageError) == (
-        "A sentence that is embedded twice under dropout should come out differently, but this encoder has no dropout. "
+        "A sentence should get a different embedding each time, by dropout, but this encoder has no dropout. "
         "Give finetune.dropout, as 0.1."
     )
     batch = (fit := built(steady_bert, dropout=0.2)).data.batch(np.arange(4))

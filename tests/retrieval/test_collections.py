@@ -23,8 +23,7 @@ WRONG = {
     "lance:db/docs": "Unknown kind of database 'lance'. Known: lancedb, qdrant, pgvector. Did you mean lancedb?",
     "lancedb:docs": f"'lancedb:docs' should name a place and, after its last '/', a table: {FORM}. {EXAMPLES}",
     "qdrant:db/": f"'qdrant:db/' should name a place and, after its last '/', a table: {FORM}. {EXAMPLES}",
-    "lancedb:db/docs?vector": "After the '?' of 'db/docs' NAME=VALUE is wanted, joined by '&', got 'vector'. "
-    "Give both.",
+    "lancedb:db/docs?vector": "After '?', 'db/docs' should have NAME=VALUE joined by '&', got 'vector'. Give both.",
 }
 
 

@@ -231,7 +231,7 @@ def test_a_build_that_fails_leaves_nothing(tmp_path, encoder):
 
 def test_an_embedding_without_direction_is_refused(tmp_path, encoder, refusal):
     encoder.row = lambda text: np.zeros(encoder.dim) if text == "void" else np.ones(encoder.dim)
-    said = "The embedding of 'void' is all zeros, and cosine says nothing about it. Leave it out."
+    said = "The embedding of 'void' is all zeros, so it has no cosine. Leave it out."
     assert refusal(AnswerIndex.create, tmp_path / "zero.index", encoder, [Answer("a", "text", ("void",))]) == said
 
 

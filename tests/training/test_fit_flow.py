@@ -58,8 +58,8 @@ def test_a_flow_that_only_gets_worse_keeps_its_start_and_says_so(caplog):
     fitted = fit_flow(noise, held_out=0.3, **SMALL | {"learning_rate": 0.3, "epochs": 5, "warmup_steps": 0})
     assert fitted.record.held_out_bits <= fitted.record.held_out_bits_gaussian + 1e-6
     assert fitted.record.kept == "start"
-    said = "Training did not improve the flow on held-out rows, so the flow before training is kept, which is a linear "
-    assert f"{said}map. Give more text, or use a calibrator that needs no training, such as whitening." in caplog.text
+    said = "Training did not improve the flow on held-out rows, so the untrained flow is kept, which is a linear map."
+    assert f"{said} Give more text, or use a calibrator that needs no training, such as whitening." in caplog.text
 
 
 def test_the_same_seed_gives_the_same_flow(embeddings, fitted):
@@ -115,7 +115,7 @@ def test_a_preset_that_keeps_null_directions_is_not_compared_with_a_gaussian_wit
 def test_too_few_rows_to_judge_by_keep_the_start_and_say_so(embeddings, caplog):
     record = fit_flow(embeddings[:40]).record
     assert (record.kept, record.steps, record.interrupted) == ("start", 0, False)
-    assert caplog.messages[-1] == "40 rows are too few to hold some out and judge a flow by: its start is kept."
+    assert caplog.messages[-1] == "40 rows are too few to judge a flow on some of them, so it is not trained."
 
 
 def test_without_rows_to_judge_by_as_asked_the_last_step_is_kept(embeddings):

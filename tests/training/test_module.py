@@ -93,7 +93,7 @@ def test_dropout_on_bare_embeddings_is_left_out_and_said(encoder, caplog):
     with caplog.at_level(logging.INFO, "bertflow"):
         fit = FlowFit(encoder.encode(SENTENCES), resolve("paper-tf", PAIRED))
     assert not fit.recipe.dropout
-    assert caplog.messages == ["paper-tf uses the encoder's dropout, but embeddings that were made before have none."]
+    assert caplog.messages == ["paper-tf uses the encoder's dropout, but these embeddings were made without it."]
 
 
 def test_pairs_share_a_batch(in_the_loop, tmp_path, monkeypatch):

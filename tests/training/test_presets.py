@@ -53,13 +53,13 @@ REFUSED = [
     (resolve, ("default", {"n_components": "most"}),
      "flow.n_components should be a valid integer or 'auto' or 'all', got 'most'."),
     (resolve, ("default", {"start": "none", "n_components": 5}),
-     "Keeping 5 directions needs flow.start whitening, which says which are the largest; preset 'similarity-2' has "
+     "To keep 5 directions, flow.start must be whitening, which sorts them by size; the preset 'similarity-2' has "
      "none. Set flow.start to whitening, or leave n_components out."),
     (resolve, ("paper",), "Unknown preset 'paper'. Known: default, similarity-2, "),
     (preset_for, ("paper", "search"), "Unknown preset 'paper'. Known: default, similarity-2, search-2, both-2, "),
     (preset_for, (None, "clusters"), "Unknown purpose 'clusters'. Known: similarity, search, all."),
-    *((preset_for, (preset, purpose), f"The purpose {purpose} has the preset {row}, but {preset} is named, too. Leave "
-       "one of them out.") for preset, purpose, row in
+    *((preset_for, (preset, purpose), f"The purpose {purpose} uses the preset {row}, but the preset {preset} is given. "
+       "Leave one of them out.") for preset, purpose, row in
       [("similarity-2", "search", "search-2"), ("paper-tf", "similarity", "similarity-2")]),
 ]  # fmt: skip
 
