@@ -36,6 +36,8 @@ class Table:
 
     header: tuple[str, ...]
     lines: tuple[tuple[str, ...], ...]
+    prose: bool = False
+    """Whether its cells are sentences, which are broken wherever it is printed."""
 
     @property
     def widths(self) -> list[int]:

@@ -88,7 +88,7 @@ class Comparison(AbstractResult):
             for one in self.shown
             for at, pair in enumerate(zip(one.first, one.second, strict=True))
         )
-        table = Table(("query", self.first, self.second), tuple(rows))
+        table = Table(("query", self.first, self.second), tuple(rows), prose=True)
         title = f"{len(self.shown)} of {self.queries:,} queries and their nearest of {self.texts:,} texts"
         return Section(title, table, (self.headline(), *lines))
 

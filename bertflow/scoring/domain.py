@@ -74,7 +74,7 @@ class DomainReport(AbstractResult):
         """The strangest sentences, and what is said about the whole."""
         rows = sorted(self.rows(), key=lambda row: row[1])[:SHOWN]
         lines = tuple((text[:70], f"{value:.1f}", f"{place:.2f}", inside) for text, value, place, inside in rows)
-        yield Table(self.header, lines)
+        yield Table(self.header, lines, prose=True)
         strange = int((self.percentiles <= STRANGE).sum())
         yield (
             f"Out of domain: {strange:,} of {how_many(len(self.sentences), 'sentences')}, less likely than "

@@ -102,13 +102,14 @@ class ScoredPairs(AbstractResult):
     def parts(self) -> Iterator[Table | str]:
         """The first pairs, the threshold below them, and the strangest sentences."""
         if self.pairs is not None:
-            yield Table(self.header, tuple(tuple(cell(one, 4) for one in row) for row in self.rows()[:PREVIEW]))
+            shown = tuple(tuple(cell(one, 4) for one in row) for row in self.rows()[:PREVIEW])
+            yield Table(self.header, shown, prose=True)
         if self.scores is not None:
             yield f"Match: {self.threshold}; {self.scores.pairs_:,} {self.scores.drawn}."
         if self.pairs is not None:
-            shown = f" The table shows the first {PREVIEW}." if len(self.pairs) > PREVIEW else ""
-            rest = " --output FILE gets all." if shown and not self.output else ""
-            yield f"Matches: {sum(self.matches):,} of {how_many(len(self.pairs), 'pairs')}.{shown}{rest}"
+            first = f" The table shows the first {PREVIEW}." if len(self.pairs) > PREVIEW else ""
+            rest = " --output FILE gets all." if first and not self.output else ""
+            yield f"Matches: {sum(self.matches):,} of {how_many(len(self.pairs), 'pairs')}.{first}{rest}"
             if self.scores and not (self.scores.queries_ or any(self.matches)):
                 yield KINDS
         if self.outside and self.outside.clear:

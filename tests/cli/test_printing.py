@@ -51,14 +51,14 @@ def test_no_color_switches_bold_off_too():
     assert "\x1b[" not in seen(NO_COLOR="1")
 
 
-def test_elsewhere_text_in_tables_is_broken_and_numbers_stay_in_one_line(capsys, monkeypatch):
+def test_elsewhere_tables_of_prose_are_broken_and_others_keep_a_line_a_row(capsys, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
-    print_parts([Table(("query", "/a/folder/of/a/model"), (("some words of a query " * 9, "x" * 99),))])
+    print_parts([Table(("query", "/a/folder/of/a/model"), (("some words of a query " * 9, "x" * 99),), prose=True)])
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80
     assert text.count("x") == 99
-    print_parts([Table(("system", *(30 * ["STS12"])), (("raw", *(30 * ["45.67"])),))])
-    assert capsys.readouterr().out.splitlines()[3].split() == ["raw", *(30 * ["45.67"])]
+    print_parts([Table(("a system of a long name", *(30 * ["STS12"])), (("raw and more", *(30 * ["45.67"])),))])
+    assert capsys.readouterr().out.splitlines()[3].split() == ["raw", "and", "more", *(30 * ["45.67"])]
 
 
 def test_elsewhere_lines_stay_whole(capsys):
