@@ -29,7 +29,8 @@ from bertflow.flow.glow import FlowMap
 from bertflow.maps import fitted_map
 from bertflow.opening import load
 from bertflow.scoring.domain import UNCHECKED, DomainCheck
-from bertflow.scoring.scores import SCORES, ScoreCalibrator, Threshold
+from bertflow.scoring.random_pairs import Threshold
+from bertflow.scoring.scores import SCORES, ScoreCalibrator
 from bertflow.serve.protocol import Found, Limits, RequestError, Size
 
 logger = logging.getLogger("bertflow")
