@@ -213,7 +213,7 @@ def test_another_calibrator_than_the_recorded_one_is_refused(job, tmp_path):
 def test_where_nothing_is_recorded_the_text_is_embedded_and_compared(job, caplog):
     ids, x, rows, _ = TABLES[RAW]
     TABLES[RAW] = ids, -x, rows, None
-    with pytest.raises(DataError, match=r"from their text \(text\), but those of \d rows have a cosine of -1.00"):
+    with pytest.raises(DataError, match=r"\(text\), but what it makes of \d rows has a cosine of -1.00"):
         bertflow.search(RAW, "the dog", model="raw")
     TABLES[RAW] = ids, x + 1, rows, None
     assert bertflow.search(RAW, "the dog", model="raw").hits
