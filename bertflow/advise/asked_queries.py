@@ -72,7 +72,7 @@ class AskedQueries:
         """Whether the queries are like the text."""
         n = f"{self.comparison.queries:,} queries"
         if self.out_of_domain is None or self.percentile is None:
-            yield f"Whether the {n} are in domain is not known: that needs two sentences a dimension."
+            yield f"Whether the {n} are in domain is not known: that needs 2 sentences for each dimension."
         else:
             yield (
                 f"{100 * self.out_of_domain:.0f} % of the {n} are out of domain ({STRANGE:g} % of ordinary text is)."

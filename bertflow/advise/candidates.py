@@ -230,7 +230,8 @@ def fit_scores(
 
 def fit_domain(raw: SentenceEncoder, text: SplitText) -> tuple[DomainCheck | None, list[str]]:
     """What ordinary text is, or why that is unknown."""
-    if len(text.reference) < FEWEST_HELD_OUT or len(text.fitted) < ROWS_A_DIRECTION * raw.dim:
-        few = f"{len(text.fitted):,} sentences are too few for a Gaussian of {raw.dim} dimensions"
-        return None, [f"domain    not written: {few}"]
+    least = ROWS_A_DIRECTION * raw.dim, FEWEST_HELD_OUT
+    if len(text.fitted) < least[0] or len(text.reference) < least[1]:
+        needs = f"needs {least[0]:,} sentences to fit on and {least[1]} others"
+        return None, [f"domain    not written: {needs}, got {len(text.fitted):,} and {len(text.reference):,}"]
     return DomainCheck().fit_sentences(raw, text.fitted, text.reference), []

@@ -250,7 +250,7 @@ def _naming(request: Request, case: Case, plan: FitPlan, found: Findings, decisi
         more, now = (100 * pairs.lead(name).difference if name != RAW else 0.0 for name in (best, decision.system))
         instead = f" instead of {now:+.1f}" if now else ""
         said = f"--purpose search gains {more:+.1f}{instead} on these pairs, with {best}"
-        return (said, pairs.said_of(best)) if more > now else ("", "")
+        return (said, f"For search alone: {pairs.said_of(best)}") if more > now else ("", "")
     free = request.candidates is None and request.vectors is None
     helps = request.purpose == "all" and free and looks_raw(found.raw, found.shape)
     return (NAMING, ELSEWHERE) if helps else ("", "")
