@@ -87,7 +87,7 @@ class Breadth:
         return (
             *([f"most of its texts have at most {SHORT} words"] if self.titles else []),
             *([f"it has about {self.words:.0f} different words in {RUNNING:,}"] if few else []),
-            *([f"topics left out are {self.novelty:.1f} times as far away"] if self.novelty > NARROW else []),
+            *([f"new topics are {self.novelty:.1f} times as far away as other lines"] if self.novelty > NARROW else []),
         )
 
     @property
@@ -102,10 +102,9 @@ class Breadth:
     def __str__(self) -> str:
         """One line."""
         if not self.narrow:
-            return f"The text is broad (topics left out are {self.novelty:.1f} times as far away as its own)."
+            return f"The text is broad (new topics are {self.novelty:.1f} times as far away as other lines)."
         return (
-            f"The text is narrow ({', '.join(self.signs)}): a map that divides by its deviations may harm search and "
-            "other text."
+            f"The text is narrow ({', '.join(self.signs)}): a map that is fitted to it may harm search and other text."
         )
 
 

@@ -43,7 +43,7 @@ def test_the_length_of_rows_does_not_count():
 
 
 def test_one_line_says_which():
-    assert str(breadth_of(templates(1000))).startswith("The text is narrow (topics left out are ")
+    assert str(breadth_of(templates(1000))).startswith("The text is narrow (new topics are ")
     assert str(breadth_of(cloud(1000))).startswith("The text is broad (")
 
 

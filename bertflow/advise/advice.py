@@ -51,6 +51,8 @@ REASONS = 3
 ASKED = "ask.csv"
 BESIDE = "likely"
 """The folder of a change that something speaks against."""
+NEAR_ONE = 0.99
+"""Cosine above which a threshold has four digits."""
 SHOWN: Mapping[str, tuple[str, str]] = {
     "dim": ("dim", "d"),
     "mean cosine": ("mean", ".3f"),
@@ -158,12 +160,12 @@ class Advice(AbstractResult):
         """The cosine from which on two texts are a match."""
         with suppress(UsageError):
             at = self.scores.strict_threshold()
-            n = f"{1 / at.rate:,.0f}"
+            n, value = f"{1 / at.rate:,.0f}", f"{at.value:.{2 if at.value < NEAR_ONE else 4}f}"
             if self.scores.queries_:
-                yield f"threshold a match from {at.value:.2f} on: 1 of {n} pairs of a query and a text passes"
+                yield f"threshold cosine {value} or more is a match: 1 of {n} query-text pairs passes"
                 return
             few = f"; {FEWEST} queries get one of their own" if self.queries else ""
-            yield f"threshold a cosine of {at.value:.2f} or more is a match: 1 of {n} random pairs passes{few}"
+            yield f"threshold a cosine of {value} or more is a match: 1 of {n} random pairs passes{few}"
 
     def _files(self) -> Iterator[str]:
         """What was written, and what to do with it."""
@@ -172,7 +174,7 @@ class Advice(AbstractResult):
         yield f"files     {self.folder}: {self._place}, fix.md (or --details), geometry/{REPORT}"
         yield from self.exported
         if self.beside and self._kept(self.beside_encoder) is not None:
-            yield f"beside    {BESIDE}: {self.beside}; not for use without labels"
+            yield f"beside    {BESIDE}: {self.beside}; use it only if labels prove it"
         if self.asked is not None:
             yield f"asked     {self.folder / ASKED}: fill in the score of {len(self.asked)} pairs, then --labels FILE"
         if self.standing == LIKELY or self.beside:

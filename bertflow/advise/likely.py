@@ -59,19 +59,24 @@ SAFE: Mapping[str, str] = {
     "all": "faint-sif",
 }
 """Candidates of each purpose where something speaks against the likely map, the first that can be: none divides by a
-deviation. On narrow text it cost that purpose at most 2 points (benchmarks/harm.md). For similarity no candidate
-did as well."""
-NARROWER: Mapping[str, float] = {"faint-sif": 60, "soft-sif": 150}
-"""Different words of a text in 5,000 (``bertflow.breadth.richness``) below which these take the place of sif in the
-safe candidate: where each word is frequent, sif hears little but numbers. On tables of 38 to 63 words it cost search 2
-to 14 points, and neighbors of one kind up to 20 (benchmarks/EXPLORED.md)."""
+deviation. For similarity there is none that never cost 2 points."""
+CHANGED: Mapping[str, str] = {
+    "search": "search by -3 to +33 points",
+    "topic": "neighbors of one kind by 0 to +33 points",
+    "all": "search by -3 to +4 points, and neighbors of one kind by 0 to +7",
+}
+"""Effect of the safe candidates on other narrow texts, at worst and at best (benchmarks/harm.md, EXPLORED.md)."""
+NARROWER: Mapping[str, float] = {"faint-sif": 100, "soft-sif+center+crops": 400}
+"""Safe candidates for search of a text with fewer different words in 5,000 (``bertflow.breadth.richness``): where each
+word is frequent, sif hears little but numbers, and cost search up to 11 points, and neighbors of one kind up to 44; in
+texts of less than 100, centering cost search up to 8 (benchmarks/EXPLORED.md)."""
 SPREAD = ("search",)
 """Purposes whose safe candidate is for encoders in which many directions hold the variance: on others centering gained
 nothing, and harmed some searches (benchmarks/EXPLORED.md)."""
 COSTS: Mapping[str, str] = {
-    "similarity": "up to 12 points of neighbors of one kind (P@10), on one-line summaries",
+    "similarity": "up to 12 points of neighbors of one kind (P@10)",
     "search": "up to 10 points of neighbors of one kind (P@10)",
-    "topic": "up to 9 points of search in other words (P@10), on names in code",
+    "topic": "up to 9 points of search in other words (P@10)",
 }
 """Cost of what is written for a purpose to another one, at worst; without a row there is none (benchmarks/harm.md)."""
 ONE_TOKEN_COST = "up to 18 points of neighbors of one kind (P@10), since a mean takes the place of one token"
@@ -281,6 +286,6 @@ def fallbacks(purpose: str, words: float, one_token: bool = False) -> list[Syste
         one_token: Whether the encoder's own pooling reads one token.
     """
     spelled, free = SAFE.get(purpose, ""), purpose == "search" or not one_token
-    if purpose == "search" and (gentler := [name for name, bound in NARROWER.items() if words < bound]):
-        spelled = spelled.replace("sif", gentler[0], 1)
+    if purpose == "search":
+        spelled = next((gentler for gentler, bound in NARROWER.items() if words < bound), spelled)
     return [row for row in parse_systems(spelled) if free or not row.pooling]

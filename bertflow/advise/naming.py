@@ -14,7 +14,7 @@ WORDS: Mapping[str, str] = {
     "faint-sif": "very common words weigh a little less",
     "center": "the mean is subtracted",
     "standardize": "every coordinate gets variance one",
-    "abtt": "the directions of largest variance are taken out",
+    "abtt": "the largest directions are taken out",
     "whitening": "every direction gets the same variance",
     "ridge": "weak directions count a little more",
     "two-band": "every direction gets the same variance, the weakest ones together less",

@@ -48,10 +48,6 @@ SPANS_FEWER = "the sentences span fewer directions"
 NOTHING = "Nothing was tried: {} cannot be fitted ({}). Give more text, or name another candidate."
 NAMING = "on other texts, --purpose search gained 5 points more of search, and topic 6 of neighbors of one kind"
 COST = "may cost other uses {}"
-ELSEWHERE = (
-    "On other texts, --purpose search gained 5.5 points more of search (P@10 or hit@1 x 100) than no purpose, and "
-    "--purpose topic 6.5 more of neighbors of one kind (P@10 x 100; benchmarks/harm.md)."
-)
 HELPS_NOT = (
     "{} gains nothing on titles, or where few directions hold the variance of any text (benchmarks/EXPLORED.md)."
 )
@@ -253,7 +249,7 @@ def _naming(request: Request, case: Case, plan: FitPlan, found: Findings, decisi
         return (said, f"For search alone: {pairs.said_of(best)}") if more > now else ("", "")
     free = request.candidates is None and request.vectors is None
     helps = request.purpose == "all" and free and looks_raw(found.raw, found.shape)
-    return (NAMING, ELSEWHERE) if helps else ("", "")
+    return (NAMING * helps, "")
 
 
 def _look_at_queries(case: Case, found: Findings, system: str, domain: DomainCheck | None, seed: int) -> AskedQueries:

@@ -21,7 +21,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from bertflow.advise.evidence import FEWEST_LABELS, Evidence, Judgement, proven
-from bertflow.advise.likely import Geometry, Shape, linear_form
+from bertflow.advise.likely import CHANGED, Geometry, Shape, linear_form
 from bertflow.advise.naming import advice_for
 from bertflow.calibration.spelling import RAW, parse_system
 from bertflow.evaluation.significance import Difference
@@ -54,8 +54,8 @@ WITH_FLOW = (
     "This is the recipe {} without its flow. The flow takes longer; fitted on text of several kinds it added 0.5 to 1 "
     'point of similarity: --candidates "{}".'
 )
-INSTEAD = "So {} takes its place, which divides by no deviation: on narrow text it cost {} at most 2 points."
-NOT_SUCH = "On narrow text such pairs prove nothing: queries may use other words."
+INSTEAD = "{} is used instead: on other narrow texts it changed {}."
+NOT_SUCH = "Such pairs share words, so they prove nothing about queries in other words."
 WORSE = "So {} is not used."
 RESCALED = "The percentiles in scores.json correct that, and change no ranking."
 
@@ -147,7 +147,7 @@ def decide(
         reasons += [heard] if refused else []
     replaced = system == safe and standing == LIKELY and len(reasons) > 1
     if replaced:
-        instead = INSTEAD.format(system, "any use" if purpose == "all" else purpose)
+        instead = INSTEAD.format(system, CHANGED[purpose])
         doubt = [NOT_SUCH for one in evidence[:1] if against and one.evidence.mined and proven(gain)]
         reasons.append(" ".join([instead, *(one.said_of(system) for one in evidence), *doubt]))
     reasons += (

@@ -154,7 +154,7 @@ def test_queries_are_shown_before_and_after(encoder, tmp_path):
         f"queries   {100 * found.out_of_domain:.0f} % of the 60 queries are out of domain (1 % of ordinary text is)."
         in shown
     )
-    assert sum(line.endswith(" pairs of a query and a text passes") for line in shown) == 1
+    assert sum(line.endswith(" query-text pairs passes") for line in shown) == 1
     assert json.loads(advice.to_json())["queries"]["comparison"]["queries"] == 60
 
 
@@ -228,7 +228,7 @@ def test_vectors_of_queries_are_judged_like_queries(far, vetoed, tmp_path):
     advice = bertflow.fix(vectors=tmp_path / "texts.npy", query_vectors=tmp_path / "queries.npy", resamples=100)
     assert advice.queries.comparison.queries == 200
     assert (advice.system == "raw") == bool(advice.beside) == vetoed
-    assert any(one.startswith("The queries are ") for one in advice.reasons) == vetoed
+    assert any(one.startswith("Your queries are ") for one in advice.reasons) == vetoed
     saved = advice.saved(tmp_path / "fixed")
     assert (
         (tmp_path / "fixed" / "likely").exists() == any(one.startswith("beside ") for one in saved.answer()) == vetoed

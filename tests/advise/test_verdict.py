@@ -297,8 +297,8 @@ def test_a_pooling_of_one_token_is_kept_unless_a_purpose_is_named():
     [
         ("similarity", 900, False, []),
         ("search", 900, True, ["sif+center+crops"]),
-        ("search", 120, False, ["soft-sif+center+crops"]),
-        ("search", 50, True, ["faint-sif+center+crops"]),
+        ("search", 350, False, ["soft-sif+center+crops"]),
+        ("search", 50, True, ["faint-sif"]),
         ("topic", 60, False, ["soft-sif+abtt(1)", "abtt(1)"]),
         ("topic", 60, True, ["abtt(1)"]),
         ("all", 900, False, ["faint-sif"]),
