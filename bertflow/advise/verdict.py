@@ -55,7 +55,7 @@ WITH_FLOW = (
     'point of similarity: --candidates "{}".'
 )
 INSTEAD = "{} is used instead: on other narrow texts it changed {}."
-NOT_SUCH = "Such pairs share words, so they prove nothing about queries in other words."
+NOT_SUCH = "Such pairs share words: no proof for queries in other words."
 WORSE = "So {} is not used."
 RESCALED = "The percentiles in scores.json correct that, and change no ranking."
 
