@@ -89,7 +89,7 @@ COMMANDS: Mapping[str, Row] = {
         "write a query encoder for an index that stays as it is", "adapt", ("model", "text"), ("skip_bad", "json")
     ),
     "evaluate": Row(
-        "score encoders and calibrated encoders on the STS tasks",
+        "score encoders, raw and calibrated, on STS tasks, a search or pairs",
         "evaluate",
         ("models",),
         ("output", "skip_bad", "details"),

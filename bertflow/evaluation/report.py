@@ -95,7 +95,7 @@ class Report(ScoreTable, AbstractResult):
                 words = (BELOW if one.difference < 0 else SAID)[one.separable]
                 apart.setdefault(words, []).append(f"{other.system} ({number(one.difference, best.metric, '+')})")
             said = "; ".join(f"{words} {', '.join(names)}" for words, names in apart.items())
-            first = " is best" if best.value >= others[0].value else ""
+            first = " is best" if best.value > others[0].value else ""
             value, raw = number(best.value, best.metric), self._raw_above([best, *others])
             plain = self.data.get(BM25, {}).get(best.metric, 0.0)
             more = f" {BM25}, without an encoder, scores higher still ({number(plain)})." if plain > best.value else ""

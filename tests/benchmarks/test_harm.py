@@ -68,7 +68,7 @@ def test_a_catalogue_is_not_whitened(harm, minilm):
     assert broad["words"] < 600
 
 
-@pytest.mark.parametrize(("steep", "system"), [(60, "sif+center+crops"), (1000, "raw")])
+@pytest.mark.parametrize(("steep", "system"), [(60, "soft-sif+center+crops"), (1000, "raw")])
 def test_templates_are_centered_for_search_if_the_encoder_spreads_other_text(harm, minilm, monkeypatch, steep, system):
     monkeypatch.setattr("bertflow.advise.likely.STEEP", steep)
     few = harm.Text(harm.TEXTS["headlines"]("choosing", 0).documents[:600])
