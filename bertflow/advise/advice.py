@@ -164,7 +164,7 @@ class Advice(AbstractResult):
             if self.scores.queries_:
                 yield f"threshold cosine {value} or more is a match: 1 of {n} query-text pairs passes"
                 return
-            few = f"; {FEWEST} queries get one of their own" if self.queries else ""
+            few = f"; {FEWEST} or more queries get their own" if self.queries else ""
             yield f"threshold a cosine of {value} or more is a match: 1 of {n} random pairs passes{few}"
 
     def _files(self) -> Iterator[str]:

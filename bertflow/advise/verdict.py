@@ -42,7 +42,7 @@ UNKNOWN = (
     "sentence-transformers are, calibration may cost 1 to 5 points of similarity, though it helped search."
 )
 STOOD_IN = "These pairs are not of your text: they agree with the geometry, and prove nothing."
-NOT_AGREED = "They disagree with the geometry, so the change is not used."
+NOT_AGREED = "These pairs contradict the geometry, so this change is not used."
 NOT_KNOWN = "So it may be tuned already, and calibration may cost similarity."
 PROOF = (
     f"To prove more: --labels FILE with {FEWEST_LABELS} labelled pairs or more, better some hundreds (sentence1, "
@@ -54,7 +54,7 @@ WITH_FLOW = (
     "This is the recipe {} without its flow. The flow takes longer; fitted on text of several kinds it added 0.5 to 1 "
     'point of similarity: --candidates "{}".'
 )
-INSTEAD = "{} is used instead: on other narrow texts it changed {}."
+INSTEAD = "{} is used instead: on narrow texts it changed {}."
 NOT_SUCH = "Such pairs share words: no proof for queries in other words."
 WORSE = "So {} is not used."
 RESCALED = "The percentiles in scores.json correct that, and change no ranking."

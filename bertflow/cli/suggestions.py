@@ -156,7 +156,8 @@ def _score(given: Given, scored: Any) -> list[Words]:
     saved, model = given["save"], given["save"] or given["encoder"]
     if saved and given["pairs"]:
         return [["score", saved, given["pairs"], *_options(given, "columns")]]
-    return _after(model, calibrated=bool(saved) or _is_calibrated(model)) if saved or given["output"] else []
+    scores = saved or (Path(str(model)) / "scores.json").exists() or _is_calibrated(model)
+    return _after(model, calibrated=bool(scores)) if saved or given["output"] else []
 
 
 def _example(given: Given, example: Any) -> list[Words]:

@@ -225,5 +225,5 @@ def require_fitted_on(spec: SystemSpec, refits: bool) -> None:
     """
     if spec.counts or spec.crops or (spec.calibrator is not None and (spec.pooling is not None or not refits)):
         raise UsageError(
-            f"{spec.spelling} needs text to be fitted on. Give a file with fit_on, or eval for the scored sentences."
+            f"{spec.spelling} needs text to be fitted on. Give fit_on: a file, or eval for the scored sentences."
         )

@@ -44,8 +44,8 @@ MOST = 5000
 ROWS_A_DIRECTION = 2
 """Sentences that a Gaussian is fitted on, for each direction."""
 UNCHECKED = (
-    "Without a domain check it is not known whether texts are in domain. `bertflow score --fit_on TEXT --save DIR` "
-    f"fits one on half of TEXT: at least {ROWS_A_DIRECTION} sentences for each dimension of the embeddings."
+    "Without a domain check it is not known whether texts are in domain. `bertflow score MODEL --fit_on TEXT --save "
+    f"DIR` fits one on half of TEXT: at least {ROWS_A_DIRECTION} sentences for each dimension of the embeddings."
 )
 """Line where percentiles or scores may not hold, and nothing tells."""
 SHOWN = 10

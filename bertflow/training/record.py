@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from bertflow.errors import how_many
 
-EVEN = 5e-4
+EVEN = 2e-3
 """Bits per dimension below which two densities are as good as each other."""
 
 

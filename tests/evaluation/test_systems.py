@@ -84,7 +84,7 @@ def test_baselines_are_fitted_on_a_corpus(tiny_bert):
 @pytest.mark.parametrize("compare", ["center", "sif", "sif+center", "center+crops"])
 def test_a_baseline_without_text_or_moments_is_refused(tiny_bert, compare, refusal):
     assert refusal(built, [open_system(str(tiny_bert), device="cpu")], compare, error=UsageError) == (
-        f"{compare} needs text to be fitted on. Give a file with fit_on, or eval for the scored sentences."
+        f"{compare} needs text to be fitted on. Give fit_on: a file, or eval for the scored sentences."
     )
 
 

@@ -55,13 +55,13 @@ def test_word_vectors_have_no_static_row_beside_a_transformer(tiny_bert, vectors
 @pytest.mark.parametrize(
     ("of_words", "compare", "said"),
     [
-        (True, "sif", "sif needs text to be fitted on. Give a file with fit_on, or eval for the scored sentences."),
+        (True, "sif", "sif needs text to be fitted on. Give fit_on: a file, or eval for the scored sentences."),
         (True, "mean(0)", "Unknown pooling of words 'mean(0)'. Known: mean, sif. Did you mean mean?"),
         (True, "static", "static averages the word embeddings of a transformer, but none is given. Leave it out."),
         (
             False,
             "static-sif",
-            "static-sif needs text to be fitted on. Give a file with fit_on, or eval for the scored sentences.",
+            "static-sif needs text to be fitted on. Give fit_on: a file, or eval for the scored sentences.",
         ),
     ],
 )
