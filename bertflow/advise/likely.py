@@ -59,7 +59,7 @@ SAFE: Mapping[str, str] = {
     "all": "faint-sif",
 }
 """Candidates of each purpose where something speaks against the likely map, the first that can be: none divides by a
-deviation. For similarity there is none that never cost 2 points."""
+deviation. For similarity each one that was tried harmed some text."""
 CHANGED: Mapping[str, str] = {
     "search": "search by -3 to +33 points",
     "topic": "neighbors of one kind by 0 to +33 points",
