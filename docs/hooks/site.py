@@ -57,6 +57,8 @@ PICTURE = re.compile(
 LINK = re.compile(r"(?<!`)(!?)\[([^\]\n]*)\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 SHORT_CODE = re.compile(r"<code>(?=[^<>\n]{1,34}</code>)")
+CODE = re.compile(r"<code.*?</code>", re.DOTALL)
+OPTION = re.compile(r"(?<![\w-])--?[a-zA-Z][\w.-]*")
 BELOW_AN_EXAMPLE = re.compile(r'<p><span class="doc-section-title">|<div class="doc doc-children">')
 
 
@@ -254,8 +256,9 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:
-    """Move an example right under the description of its name, and keep short code on one line, as --print."""
+    """Move an example right under the description of its name, and keep options and short code on one line."""
     html = SHORT_CODE.sub('<code class="whole">', html)
+    html = CODE.sub(lambda code: OPTION.sub(r'<span class="whole">\g<0></span>', code[0]), html)
     above, heading, example = html.partition('<h2 id="example">')
     below = BELOW_AN_EXAMPLE.search(above)
     if not (heading and below):
