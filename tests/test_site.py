@@ -52,10 +52,31 @@ def test_every_command_has_a_page_with_each_of_its_options(site):
         page = (site / "reference" / "commands" / f"{name.replace(' ', '-')}.html").read_text("utf-8")
         one = command(name)
         for option in one.options:
-            shown = option.metavar if option.name in one.row.places else f"--{option.name}{'.' * option.grouped}"
+            shown = option.metavar if option.name in one.row.places else f"--{option.name}{'.' * bool(option.group)}"
             assert shown in page, (name, shown)
             found += 1
     assert found > 300
+
+
+BROKEN = """() => {
+  const texts = document.createTreeWalker(document.querySelector("article"), NodeFilter.SHOW_TEXT), broken = [];
+  while (texts.nextNode()) for (const found of texts.currentNode.data.matchAll(/--[a-z][\\w.]*/g)) {
+    const range = document.createRange();
+    range.setStart(texts.currentNode, found.index);
+    range.setEnd(texts.currentNode, found.index + found[0].length);
+    if (range.getClientRects().length > 1) broken.push(found[0]);
+  }
+  return broken;
+}"""
+
+
+@pytest.mark.parametrize("page", ["index.html", "finetune.html", "results.html"])
+def test_no_option_is_broken_on_a_phone(site, browser, page):
+    tab = browser.new_page(viewport={"width": 375, "height": 800})
+    tab.goto((site / page).as_uri())
+    broken = tab.evaluate(BROKEN)
+    tab.close()
+    assert broken == []
 
 
 @pytest.mark.parametrize("page", ["index.html", "reference/python/fix.html"])
