@@ -54,7 +54,7 @@ CROPPED = ("search", "all")
 """Purposes in which queries are moved by the gap between crops and documents, where many directions hold the variance;
 where few do, it gained nothing (benchmarks/EXPLORED.md)."""
 SAFE: Mapping[str, str] = {
-    "search": "sif+center+crops",
+    "search": "sif+center+crops,faint-sif",
     "topic": "soft-sif+abtt(1),abtt(1)",
     "all": "faint-sif",
 }
@@ -66,12 +66,15 @@ CHANGED: Mapping[str, str] = {
     "all": "search by -3 to +4 points, and neighbors of one kind by 0 to +7",
 }
 """Effect of the safe candidates on other narrow texts, at worst and at best (benchmarks/harm.md, EXPLORED.md)."""
-NARROWER: Mapping[str, float] = {"faint-sif": 100, "soft-sif+center+crops": 400}
-"""Safe candidates for search of a text with fewer different words in 5,000 (``bertflow.breadth.richness``): where each
-word is frequent, sif hears little but numbers, and cost search up to 11 points, and neighbors of one kind up to 44; in
-texts of less than 100, centering cost search up to 8 (benchmarks/EXPLORED.md)."""
+NARROWER: Mapping[str, Mapping[str, float]] = {
+    "all": {"": 50},
+    "search": {"": 50, "faint-sif": 100, "soft-sif+center+crops,faint-sif": 400},
+}
+"""Safe candidates, if any, of a text with fewer different words in 5,000 (``bertflow.breadth.richness``): where each
+word is frequent, sif hears little but numbers, and cost search up to 17 points; in texts of less than 100, centering
+cost up to 8; of less than 50, faint-sif up to 5 where queries name the thing (benchmarks/EXPLORED.md)."""
 SPREAD = ("search",)
-"""Purposes whose safe candidate is for encoders in which many directions hold the variance: on others centering gained
+"""Purposes for which centering is for encoders in which many directions hold the variance: on others it gained
 nothing, and harmed some searches (benchmarks/EXPLORED.md)."""
 COSTS: Mapping[str, str] = {
     "similarity": "up to 12 points of neighbors of one kind (P@10)",
@@ -285,7 +288,6 @@ def fallbacks(purpose: str, words: float, one_token: bool = False) -> list[Syste
         words: Different words of the text in 5,000.
         one_token: Whether the encoder's own pooling reads one token.
     """
-    spelled, free = SAFE.get(purpose, ""), purpose == "search" or not one_token
-    if purpose == "search":
-        spelled = next((gentler for gentler, bound in NARROWER.items() if words < bound), spelled)
-    return [row for row in parse_systems(spelled) if free or not row.pooling]
+    spelled = (row for row, bound in NARROWER.get(purpose, {}).items() if words < bound)
+    free = purpose == "search" or not one_token
+    return [row for row in parse_systems(next(spelled, SAFE.get(purpose, ""))) if free or not row.pooling]

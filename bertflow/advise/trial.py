@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Self
 
@@ -37,7 +37,7 @@ from bertflow.advise.verdict import PROVEN, Decision, decide, looks_raw
 from bertflow.advise.vetoes import Vetoes
 from bertflow.breadth import are_titles, richness
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.spelling import RAW, SystemSpec
+from bertflow.calibration.spelling import RAW, SystemSpec, parse_system
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.cutting import Cut, measure_cut
 from bertflow.encoder.pooling import parse_pooling
@@ -48,9 +48,6 @@ SPANS_FEWER = "the sentences span fewer directions"
 NOTHING = "Nothing was tried: {} cannot be fitted ({}). Give more text, or name another candidate."
 NAMING = "on other texts, --purpose search gained 5 points more of search, and topic 6 of neighbors of one kind"
 COST = "may cost other uses {}"
-HELPS_NOT = (
-    "{} gains nothing on titles, or where few directions hold the variance of any text (benchmarks/EXPLORED.md)."
-)
 
 
 @dataclass(frozen=True)
@@ -62,7 +59,7 @@ class FitPlan:
         not_tried: Spelling of a candidate -> why it is not tried.
         likely: By whether few directions hold the variance, what is used without proof, the first one by default.
         search: The same for search alone, where pairs can say what naming that purpose would gain.
-        safe: What takes the place of either where something speaks against it; empty for nothing.
+        safe: What may take the place of either where something speaks against it, the best one first.
         usable: Spellings of the candidates that may be advised.
     """
 
@@ -70,7 +67,7 @@ class FitPlan:
     not_tried: Mapping[str, str]
     likely: Mapping[bool, Sequence[str]]
     search: Mapping[bool, Sequence[str]]
-    safe: str
+    safe: Sequence[str]
     usable: AbstractSet[str]
 
     @classmethod
@@ -90,9 +87,10 @@ class FitPlan:
             searching = recipes("search", dim, free) if request.purpose == "all" and case.evidence else {}
         likely = trying.add_likely(tried, source, dim, n, ladders, request.keeps)
         search = trying.add_likely(tried, source, dim, n, searching, request.keeps)
-        safe = trying.add_likely(tried, source, dim, n, {True: spare}, request.keeps)[True]
+        forms = {mapped: [row for row in spare if bool(row.calibrator) == mapped] for mapped in (True, False)}
+        safe = [*chain.from_iterable(trying.add_likely(tried, source, dim, n, forms, request.keeps).values())]
         usable = {row.spelling for row in tried if not (request.keeps and row.pooling)}
-        return cls(tried, not_tried, likely, search, next(iter(safe), ""), usable)
+        return cls(tried, not_tried, likely, search, safe, usable)
 
     @property
     def flows(self) -> int:
@@ -154,9 +152,8 @@ class Findings:
         proven = any(one.limited(plan.usable).proves for one in judged[:1])
         doubted = likely and not proven and not shape.bare and request.purpose != "topic"
         stand_in = _ask_docstrings(request, case, {name: systems[name] for name in (RAW, *likely)}) if doubted else None
-        safe = plan.safe if looks_raw(raw, shape) else ""
-        spread = partial(_against_safe, safe, request.purpose, case, shape)
-        against = Vetoes(systems, fitted, case.split.reference, case.queries, safe, spread, seed)
+        against = Vetoes(systems, fitted, case.split.reference, case.queries, plan.safe, seed)
+        safe = _safe(plan.safe, request.purpose, case, shape, against) if looks_raw(raw, shape) else ""
         return cls(raw, shape, cut, encoding, systems, judged, likely, stand_in, against, safe)
 
     def decide(self, request: Request, case: Case, among: AbstractSet[str]) -> Decision:
@@ -165,13 +162,20 @@ class Findings:
         return decide(self.raw, self.judged, case.missing, *how)
 
 
-def _against_safe(safe: str, purpose: str, case: Case, shape: Shape) -> tuple[str, ...]:
-    """Titles; or few directions that hold the variance, of other text as well: a narrow text has few in itself."""
-    unfit = purpose in CROPPED and not shape.bare and are_titles(case.split.fitted)
-    if not unfit and purpose in SPREAD and shape.steep:
+def _safe(names: Sequence[str], purpose: str, case: Case, shape: Shape, vetoes: Vetoes) -> str:
+    """The first safe candidate that suits the text and the encoder; empty for none.
+
+    None gains on titles, and centering does not where few directions hold the variance, of other text as well: a narrow
+    text has few in itself. There a mean in the place of one token cost search, too (benchmarks/EXPLORED.md).
+    """
+    if purpose in CROPPED and not shape.bare and are_titles(case.split.fitted):
+        return ""
+    if names and purpose in SPREAD and shape.steep:
         general = None if shape.bare else docstring_evidence(case.encoder)
-        unfit = general is None or Shape.of(case.source, general.sentences).steep
-    return (HELPS_NOT.format(safe),) if unfit else ()
+        if general is None or Shape.of(case.source, general.sentences).steep:
+            kept = not reads_one_token(case.source)
+            names = [name for name in names if kept and parse_system(name).calibrator is None]
+    return next((name for name in names if not vetoes[name]), "")
 
 
 def _ask_docstrings(request: Request, case: Case, systems: Mapping[str, SentenceEncoder]) -> Judgement | None:

@@ -7,7 +7,7 @@
 Signals that failed when tried: hubness, the share of neighbors as a score, any sum of signals (benchmarks/harm.md).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -34,8 +34,7 @@ class Vetoes(Mapping[str, tuple[str, ...]]):
         fitted: Texts that the candidates were fitted on.
         reference: Other texts of the same kind.
         queries: The user's queries; may be empty.
-        safe: The candidate that divides by no deviation: neither narrow text nor strange queries veto it.
-        of_encoder: What the encoder itself says against ``safe``.
+        safe: Candidates that divide by no deviation: neither narrow text nor strange queries veto them.
         seed: Random seed for the rows that are looked at.
     """
 
@@ -45,19 +44,18 @@ class Vetoes(Mapping[str, tuple[str, ...]]):
         fitted: Sequence[str],
         reference: Sequence[str],
         queries: Sequence[str],
-        safe: str,
-        of_encoder: Callable[[], tuple[str, ...]],
+        safe: Sequence[str],
         seed: int,
     ) -> None:
         self._systems, self._fitted, self._reference, self._seed = systems, fitted, reference, seed
-        self._queries, self._safe, self._of_encoder = queries[:MOST_ASKING], safe, of_encoder
+        self._queries, self._safe = queries[:MOST_ASKING], safe
         self._known: dict[str, tuple[str, ...]] = {}
 
     def __getitem__(self, name: str) -> tuple[str, ...]:
         if name not in self._known:
             shared = share_in_common(self._before, self._nearest(self._systems[name]))
             few = f"Of the {SHARED} nearest texts, only {100 * shared:.0f} % stay the same with {name}."
-            whatever = self._of_encoder() if name == self._safe else self._of_text
+            whatever = () if name in self._safe else self._of_text
             self._known[name] = (*whatever, *([few] if shared < FEWEST_SHARED else []))
         return self._known[name]
 

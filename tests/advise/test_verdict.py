@@ -296,13 +296,15 @@ def test_a_pooling_of_one_token_is_kept_unless_a_purpose_is_named():
     ("purpose", "words", "one_token", "names"),
     [
         ("similarity", 900, False, []),
-        ("search", 900, True, ["sif+center+crops"]),
-        ("search", 350, False, ["soft-sif+center+crops"]),
-        ("search", 50, True, ["faint-sif"]),
+        ("search", 900, True, ["sif+center+crops", "faint-sif"]),
+        ("search", 350, False, ["soft-sif+center+crops", "faint-sif"]),
+        ("search", 60, True, ["faint-sif"]),
+        ("search", 40, False, []),
         ("topic", 60, False, ["soft-sif+abtt(1)", "abtt(1)"]),
         ("topic", 60, True, ["abtt(1)"]),
         ("all", 900, False, ["faint-sif"]),
         ("all", 900, True, []),
+        ("all", 40, False, []),
     ],
 )
 def test_what_takes_the_place_of_a_vetoed_recipe_divides_by_no_deviation(purpose, words, one_token, names):

@@ -68,11 +68,16 @@ def test_a_catalogue_is_not_whitened(harm, minilm):
     assert broad["words"] < 600
 
 
-@pytest.mark.parametrize(("steep", "system"), [(60, "soft-sif+center+crops"), (1000, "raw")])
-def test_templates_are_centered_for_search_if_the_encoder_spreads_other_text(harm, minilm, monkeypatch, steep, system):
+@pytest.mark.parametrize(
+    ("steep", "pooling", "system"),
+    [(60, "mean(1,2)", "soft-sif+center+crops"), (1000, "mean(1,2)", "faint-sif"), (1000, "cls(3)", "raw")],
+)
+def test_templates_are_centered_for_search_if_the_encoder_spreads_other_text(
+    harm, minilm, monkeypatch, steep, pooling, system
+):
     monkeypatch.setattr("bertflow.advise.likely.STEEP", steep)
     few = harm.Text(harm.TEXTS["headlines"]("choosing", 0).documents[:600])
-    advice = harm.written(str(minilm), "mean(1,2)", few, "search")
+    advice = harm.written(str(minilm), pooling, few, "search")
     assert (advice.shape.steep, advice.system) == (True, system)
 
 
