@@ -312,16 +312,15 @@ def measured(
     for (used, use), by_method in values.items():
         pooled = {method: np.concatenate(found) for method, found in by_method.items()}
         scores = {method: compared(found, pooled["raw"]) for method, found in pooled.items()}
-        yield {"half": half, "fitted": name, "used": used, "encoder": encoder, "use": use, **broad, "scores": scores}
+        where = {"half": half, "fitted": name, "used": used, "encoder": encoder, "use": use, **broad}
+        yield {**where, "n": len(pooled["raw"]), "scores": scores}
 
 
 def compared(values: Values, raw: Values) -> dict[str, float]:
-    """The mean, and its paired difference to raw's with the ends of its 95 % interval."""
-    difference = values - raw
-    half = 1.96 * float(difference.std(ddof=1)) / len(difference) ** 0.5
-    mean = float(difference.mean())
-    found = {"value": float(values.mean()), "gain": mean, "low": mean - half, "high": mean + half}
-    return {**{key: round(value, 2) for key, value in found.items()}, "n": len(values)}
+    """The mean, and its paired difference to raw's with the lower end of its 95 % interval; the upper is as far."""
+    gain = values - raw
+    low = gain.mean() - 1.96 * gain.std(ddof=1) / len(gain) ** 0.5
+    return {"value": round(float(values.mean()), 2), "gain": round(float(gain.mean()), 2), "low": round(float(low), 2)}
 
 
 def page(cells: Sequence[Mapping[str, Any]]) -> str:
