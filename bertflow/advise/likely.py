@@ -63,7 +63,7 @@ deviation. For similarity each one that was tried harmed some text."""
 CHANGED: Mapping[str, str] = {
     "search": "search by -3 to +33 points",
     "topic": "neighbors of one kind by 0 to +33 points",
-    "all": "search by -3 to +4 points, and neighbors of one kind by 0 to +7",
+    "all": "search by -3 to +6 points, and neighbors of one kind by 0 to +7",
 }
 """Effect of the safe candidates on other narrow texts, at worst and at best (benchmarks/harm.md, EXPLORED.md)."""
 NARROWER: Mapping[str, Mapping[str, float]] = {
