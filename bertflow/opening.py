@@ -35,6 +35,8 @@ WORD_VECTORS = (".vec", ".txt", ".gz")
 """How the name of a file of word vectors ends."""
 WORD_VECTOR_FILE = "file of word vectors"
 """What such a file is called."""
+SAVED = "saved encoder"
+"""What a folder is called that ``TransformerEncoder.save`` wrote."""
 CALIBRATOR = "calibrator"
 """Folder in which a calibrated encoder and a run keep their calibrator."""
 
@@ -110,12 +112,12 @@ def load_transformer(
     return encoder
 
 
-def takes_options(model: str | Path | SentenceEncoder | None, revision: str | None = None) -> bool:
-    """Whether options open it: what is calibrated and word vectors only take the device."""
+def takes_options(model: str | Path | SentenceEncoder | None, revision: str | None = None, saved: bool = True) -> bool:
+    """Whether options open it, as those of ``saved`` encoders do: what is calibrated and word vectors have their own."""
     if not (model is None or isinstance(model, str | Path)):
         return model.calibrator is None and isinstance(model.raw, TransformerEncoder)
     kind = find(str(model), revision)[1] if model else None
-    return kind is None or not (kind.calibrated or kind.called == WORD_VECTOR_FILE)
+    return kind is None or not (kind.calibrated or kind.called in (WORD_VECTOR_FILE, *([] if saved else [SAVED])))
 
 
 def load_plainly(model: str | Path | SentenceEncoder | None, **options: Unpack[EncoderOptions]) -> SentenceEncoder:
@@ -181,7 +183,7 @@ KINDS = (
     Kind("calibrator alone", _holds("calibrator.json"), _no_encoder, calibrated=True),
     Kind("calibrated encoder", _holds("bertflow.json", "encoder"), _calibrated, calibrated=True),
     Kind("run", _holds("run.json"), _run, calibrated=True),
-    Kind("saved encoder", _holds("bertflow_encoder.json"), _transformer),
+    Kind(SAVED, _holds("bertflow_encoder.json"), _transformer),
     Kind("sentence-transformers folder", _holds("modules.json"), _transformer),
     Kind("transformers folder", lambda place: True, _transformer),
 )

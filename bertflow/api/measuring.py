@@ -81,7 +81,7 @@ def evaluate(
             only the figures that contain this text.
         candidate_lists: Table of query, text and label (1 or 0): each query's own candidates, scored by MAP and MRR.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
-        options: ``EncoderOptions``, for raw encoders; calibrated encoders keep their own.
+        options: ``EncoderOptions``, for raw encoders; folders that bertflow wrote keep their own beside one.
 
     Returns:
         All numbers, with intervals, differences, and how each was made.

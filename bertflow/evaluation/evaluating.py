@@ -17,7 +17,7 @@ from bertflow.data.sts import StsSource, load_sts
 from bertflow.data.sts_tasks import suites_of
 from bertflow.data.tables import table_name, table_suffix
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.encoder.options import EncoderOptions, given_options
+from bertflow.encoder.options import EncoderOptions
 from bertflow.errors import MOST_RESAMPLES, DataError, UsageError, require_between, require_seed
 from bertflow.evaluation.aggregation import AGGREGATIONS, ScoredTask, suite_figures, task_figures
 from bertflow.evaluation.names import Model, distinct_names, split_name
@@ -26,10 +26,9 @@ from bertflow.evaluation.score_table import SystemFacts, make_rows, refuse_label
 from bertflow.evaluation.seeds import SeveralSeeds, the_flow
 from bertflow.evaluation.sides import encode_sets
 from bertflow.evaluation.significance import Figure, Float64, differences, enough
-from bertflow.evaluation.systems import SharedPass, build_systems, open_system, require_fitted_on
+from bertflow.evaluation.systems import SharedPass, build_systems, open_systems, require_fitted_on
 from bertflow.evaluation.ungraded import UNGRADED, Sides
 from bertflow.files import require_files
-from bertflow.opening import takes_options
 from bertflow.progress import working
 from bertflow.registry import lookup
 from bertflow.similarity import SIMILARITIES
@@ -246,14 +245,8 @@ def evaluate_models(
     listed = [models] if isinstance(models, str) or not isinstance(models, Sequence) else models
     split = [split_name(model) for model in listed]
     named = [model for _, model in split]
-    options = given_options(opening)
-    if options and not any(takes_options(model, opening.get("revision")) for model in named):
-        raise UsageError(
-            f"{options[0]} is for a transformer without a calibrator, but none was given: a calibrated encoder keeps "
-            "its own, and word vectors have none. Leave it out."
-        )
     labels = distinct_names(split)
-    opened = [open_system(model, name, **opening) for name, model in zip(labels, named, strict=True)]
+    opened = open_systems([*zip(labels, named, strict=True)], opening)
     calibrators = [one.calibrator for one in opened]
     if refit:
         the_flow([*zip(labels, calibrators, strict=True)])

@@ -1,9 +1,14 @@
-"""What tables call a system: the name in ``NAME=path``, what its encoder says, or the end of its path."""
+"""What tables call a system: the name in ``NAME=path``, what its encoder says, or the end of its path.
+
+Each command that writes an encoder calls its folder "encoder", so of such a folder the one above is named too.
+"""
 
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
+
+from bertflow.encoder.folders import ENCODER
 
 if TYPE_CHECKING:
     from bertflow.encoder.abstract import SentenceEncoder
@@ -39,4 +44,7 @@ def distinct_names(models: Sequence[tuple[str, Model]]) -> list[str]:
 def _parts(model: Model) -> list[str]:
     if not isinstance(model, str | Path):
         return [str(model.describe().get("encoder", type(model).__name__))]
-    return Path(model).resolve().as_posix().split("/") if Path(model).exists() else [str(model)]
+    if not Path(model).exists():
+        return [str(model)]
+    *above, last = Path(model).resolve().as_posix().split("/")
+    return [*above[:-1], f"{above[-1]}/{last}"] if last == ENCODER else [*above, last]

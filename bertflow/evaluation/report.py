@@ -21,7 +21,7 @@ from bertflow.errors import UsageError, require_between
 from bertflow.evaluation.aggregation import AGGREGATIONS
 from bertflow.evaluation.bm25 import BM25, bm25_values
 from bertflow.evaluation.mteb_files import MAIN_SCORE, mteb_files, predictions_csv
-from bertflow.evaluation.score_table import Column, Row, ScoreTable, SystemFacts, setting
+from bertflow.evaluation.score_table import CORRELATIONS, Column, Row, ScoreTable, SystemFacts, setting
 from bertflow.evaluation.significance import A_TEST, LEVEL
 from bertflow.files import write_text
 from bertflow.results import AbstractResult
@@ -219,10 +219,11 @@ class Report(ScoreTable, AbstractResult):
     def _scale(self, used: Sequence[Row]) -> str:
         """What the numbers are."""
         scaled = ", ".join(dict.fromkeys(row.metric for row in used if not row.metric.endswith(UNSCALED)))
-        names = dict.fromkeys(row.aggregation for row in used)
-        aggregations = "; ".join(f"aggregation {name} ({AGGREGATIONS[name].meaning})" for name in names)
+        names = dict.fromkeys(row.aggregation for row in used if row.metric.endswith(CORRELATIONS))
+        made = [f"aggregation {name} ({AGGREGATIONS[name].meaning})" for name in names]
+        made += [f"mean over {n:,} queries" for n in dict.fromkeys(row.n for row in used if row.metric == "mrr")]
         text_forms = " and ".join(dict.fromkeys(form for row in used for form in row.text_form.split("+")))
-        return f"{scaled} x 100; {aggregations}; {text_forms} text"
+        return "; ".join([f"{scaled} x 100", *made, f"{text_forms} text"])
 
     def _protocol(self, used: Sequence[Row]) -> str:
         line = self._scale(used)
@@ -231,7 +232,7 @@ class Report(ScoreTable, AbstractResult):
         of_seeds = f"; also of seeds for the {self.mean.name}" if self.mean else ""
         return (
             f"{line}. 95 % intervals from {self.resamples:,} bootstrap resamples (seed {self.seed}; {A_TEST} a task at "
-            f"least): of pairs, BCa; of sentences for averages over tasks{of_seeds}. Significant: p < {LEVEL} by the "
+            f"least): of pairs or queries, BCa; of sentences for averages over tasks{of_seeds}. Significant: p < {LEVEL} by the "
             "paired bootstrap, over the tasks with Holm's correction."
         )
 

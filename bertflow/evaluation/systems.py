@@ -5,6 +5,7 @@ each sentence goes through the transformer once for all of them. What was embedd
 sentences, not a corpus.
 """
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,15 @@ from typing_extensions import Unpack
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.spelling import RAW, STATIC, SystemSpec
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, SentenceEncoder
-from bertflow.encoder.options import EncoderOptions
+from bertflow.encoder.options import EncoderOptions, given_options
 from bertflow.encoder.seen_text import AbstractLearner
 from bertflow.encoder.transformer import StaticEncoder, TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.evaluation.names import Model, name_of
 from bertflow.evaluation.score_table import FittedText
-from bertflow.opening import load, load_plainly
+from bertflow.opening import load, load_plainly, takes_options
+
+logger = logging.getLogger("bertflow")
 
 
 class SharedPass:
@@ -34,6 +37,7 @@ class SharedPass:
 
     Attributes:
         own: The raw encoder, with its own pooling.
+        saved: Whether bertflow wrote the folder that the raw encoder is read from.
         calibrator: What follows it; None for a raw encoder.
         recipe: The arguments that open it; None if it is not a transformer.
         encoders: The encoders by their poolings, which remember nothing.
@@ -42,6 +46,7 @@ class SharedPass:
     def __init__(self, encoder: SentenceEncoder, name: str = "") -> None:
         self.name = name or name_of(encoder)
         self.own, self.calibrator = encoder.raw, encoder.calibrator
+        self.saved = isinstance(self.own, TransformerEncoder) and bool(self.own.spec.folder.record)
         self._recipe: Mapping[str, Any] = getattr(self.own, "recipe", None) or {}
         self.recipe = self._recipe if isinstance(self.own, TransformerEncoder) else None
         self.own_pooling = str(self._recipe.get("pooling", ""))
@@ -138,6 +143,27 @@ def open_system(model: Model, name: str = "", **options: Unpack[EncoderOptions])
     return SharedPass(load_plainly(model, **options), name or name_of(model))
 
 
+def open_systems(models: Sequence[tuple[str, Model]], opening: EncoderOptions) -> list[SharedPass]:
+    """Open several, by their names in tables; a folder that bertflow wrote keeps its options if another takes them.
+
+    Raises:
+        UsageError: If none takes the options; also as ``open_system``.
+        DataError: As ``open_system``.
+    """
+    options, revision = given_options(opening), opening.get("revision")
+    plain = {name for name, model in models if options and takes_options(model, revision, saved=False)}
+    takes = plain or {name for name, model in models if takes_options(model, revision)}
+    if options and not takes:
+        raise UsageError(
+            f"{options[0]} is for a transformer without a calibrator, but none was given: a calibrated encoder keeps "
+            "its own, and word vectors have none. Leave it out."
+        )
+    if plain and (keep := [name for name, _ in models if name not in takes]):
+        logger.info("%s: only for %s. Opened as saved: %s.", *map(", ".join, (options, sorted(takes), keep)))
+    own: EncoderOptions = {"device": opening.get("device")}
+    return [open_system(model, name, **(opening if name in takes else own)) for name, model in models]
+
+
 def _pooled(system: SharedPass, spec: SystemSpec, corpus: list[str] | None) -> SentenceEncoder:
     """The encoder that a baseline is built on."""
     if spec.pooling not in STATIC:
@@ -167,7 +193,8 @@ def build_systems(
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
         refits: Whether each text that a calibrator in ``opened`` was fitted on has baselines of its own, refitted from
             its moments where they are enough (default: without text).
-        names: Names that the user chose. A raw encoder that has one is called so, unless "raw" is a baseline.
+        names: Names that the user chose. A raw encoder that has one is called so, unless "raw" is a baseline; so are
+            saved encoders, and several that are the same.
 
     Raises:
         UsageError: If there is nothing to fit a baseline on, two systems have one name, or there is no transformer
@@ -193,8 +220,10 @@ def build_systems(
         fits = {FittedText.of(one): (name, one) for name, one in by_name if one} if refits or text is None else {}
         of = f" of {first.name}" if several else ""
         pooled = f" ({first.own_pooling})" if several and first.own_pooling else ""
-        own_names = [one.name for one in group if not one.calibrator and one.name in names and raw not in baselines]
-        wanted = dict.fromkeys(([raw] if len(calibrated) < len(group) else []) + list(baselines))
+        plain = [one for one in group if one.calibrator is None]
+        wanted = dict.fromkeys(([raw] if plain else []) + list(baselines))
+        own_names = [one.name for one in plain if one.saved or one.name in names] if raw not in baselines else []
+        own_names = [one.name for one in plain] if plain[1:] else own_names
         own = _pooled(first, raw, text)
         # Word vectors are static already. All poolings are opened before the first one embeds.
         encoders = {one: _pooled(first, one, text) for one in wanted if one.pooling not in STATIC or first.recipe}

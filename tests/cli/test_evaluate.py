@@ -177,8 +177,8 @@ def namesakes(tiny_bert, tmp_path):
 def test_folders_of_one_name_are_told_apart_by_their_paths(evaluate, namesakes, tiny_bert, tmp_path):
     code, out, _ = evaluate(*namesakes, tiny_bert, "--tasks", "news", "--details", "--output", tmp_path / "out")
     assert code == 0
-    found = re.findall("^raw of (.*): encoder", out, re.MULTILINE)
-    assert found == ["a/encoder (mean)", "b/encoder (mean)", "tiny-bert (mean)"]
+    found = re.findall("^(.*): encoder", out, re.MULTILINE)
+    assert found == ["a/encoder", "b/encoder", "raw of tiny-bert (mean)"]
 
 
 def test_a_system_has_the_name_that_is_given(evaluate, fitted, namesakes, tmp_path, monkeypatch):
@@ -187,5 +187,29 @@ def test_a_system_has_the_name_that_is_given(evaluate, fitted, namesakes, tmp_pa
     options = ("--tasks", "news", "--resamples", 0, "--details", "--output", tmp_path / "out")
     code, out, _ = evaluate(f"short={namesakes[0]}", namesakes[1], f"best={fitted}", "lr=0.1", *options)
     assert code == 0
-    assert re.findall("^(.*): encoder", out, re.MULTILINE) == ["short", "raw of encoder (mean)", "best", "lr=0.1"]
+    assert re.findall("^(.*): encoder", out, re.MULTILINE) == ["short", "b/encoder", "best", "lr=0.1"]
     assert out.splitlines()[-1] == f"next: bertflow inspect {namesakes[0]}"
+
+
+def test_a_folder_that_bertflow_wrote_keeps_its_options_where_another_takes_them(evaluate, namesakes, tiny_bert):
+    pooled = ("--pooling", "cls", "--resamples", 0)
+    _, out, err = evaluate(tiny_bert, namesakes[0], "--tasks", "news", *pooled)
+    assert [line.split("  ")[0].strip() for line in out.splitlines()[3:5]] == ["raw of tiny-bert (cls)", "a/encoder"]
+    assert err == "note: pooling: only for tiny-bert. Opened as saved: a/encoder.\n"
+    assert "Poolings differ (cls, mean)" in out
+    _, out, err = evaluate(namesakes[0], "--tasks", "news", *pooled)
+    assert ("; pooling cls; " in out, err) == (True, "")
+
+
+def test_systems_that_are_the_same_are_not_merged(evaluate, namesakes, tiny_bert):
+    _, out, _ = evaluate(tiny_bert, namesakes[0], "--tasks", "news", "--max_length", 16, "--resamples", 0)
+    assert [line.split()[0] for line in out.splitlines()[3:5]] == ["tiny-bert", "a/encoder"]
+    code, _, err = evaluate(tiny_bert, tiny_bert, "--tasks", "news")
+    assert (code, err) == (
+        2, "error: Two systems would be called 'tiny-bert'. Name one as NAME=path, or leave one out.\n"
+    )  # fmt: skip
+
+
+def test_the_footer_counts_queries_where_queries_are_ranked(evaluate, fitted, data):
+    _, out, _ = evaluate(fitted, "--retrieval", data / "faq.tsv", "--resamples", 0)
+    assert "hit@1, mrr x 100; mean over 20 queries; raw text; " in " ".join(out.split())

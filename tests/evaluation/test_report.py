@@ -71,8 +71,8 @@ def test_captions_say_how_the_numbers_were_made(pairs):
     report = score_sets({"it": ToyEncoder(hashes=None)}, [pairs], resamples=50)
     assert replace(report, aggregation="wmean").captions() == [
         "cosine_spearman x 100; aggregation wmean (mean over the sub-sets of a task, weighted by their pairs); raw "
-        "text. 95 % intervals from 400 bootstrap resamples (seed 0; 400 a task at least): of pairs, BCa; of sentences "
-        "for averages over tasks. Significant: p < 0.05 by the paired bootstrap, over the tasks with Holm's "
+        "text. 95 % intervals from 400 bootstrap resamples (seed 0; 400 a task at least): of pairs or queries, BCa; of "
+        "sentences for averages over tasks. Significant: p < 0.05 by the paired bootstrap, over the tasks with Holm's "
         "correction.",
         "it: encoder toy, pooling mean, max length 128, seen unknown (the text it was fitted on is not recorded).",
     ]
