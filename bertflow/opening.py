@@ -7,7 +7,7 @@ means the same embeddings everywhere.
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from bertflow.calibration.spelling import load_calibrator
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
 from bertflow.encoder.locating import locate
-from bertflow.encoder.options import EncoderOptions, EncoderRecipe
+from bertflow.encoder.options import EncoderOptions, EncoderRecipe, given_options
 from bertflow.encoder.transformer import StaticEncoder, TransformerEncoder
 from bertflow.encoder.word_vectors import WordVectorEncoder
 from bertflow.errors import UsageError, require_between
@@ -113,7 +113,7 @@ def load_transformer(
 
 
 def takes_options(model: str | Path | SentenceEncoder | None, revision: str | None = None, saved: bool = True) -> bool:
-    """Whether options open it, as those of ``saved`` encoders do: what is calibrated and word vectors have their own."""
+    """Whether options open it, also a ``saved`` encoder: what is calibrated and word vectors take the device."""
     if not (model is None or isinstance(model, str | Path)):
         return model.calibrator is None and isinstance(model.raw, TransformerEncoder)
     kind = find(str(model), revision)[1] if model else None
@@ -124,6 +124,29 @@ def load_plainly(model: str | Path | SentenceEncoder | None, **options: Unpack[E
     """Do what ``load`` does, for one of several encoders with the same options: some take the device alone."""
     takes = takes_options(model, options.get("revision"))
     return load(model, **options if takes else EncoderOptions(device=options.get("device")))
+
+
+def load_each(
+    models: Sequence[tuple[str, str | Path | SentenceEncoder]], options: EncoderOptions
+) -> list[SentenceEncoder]:
+    """Open several, by their names; a folder that bertflow wrote keeps its options if another one takes them.
+
+    Raises:
+        UsageError: If none takes the options; also as ``load``.
+        DataError: As ``load``.
+    """
+    given, revision = given_options(options), options.get("revision")
+    plain = {name for name, model in models if given and takes_options(model, revision, saved=False)}
+    takes = plain or {name for name, model in models if takes_options(model, revision)}
+    if given and not takes:
+        raise UsageError(
+            f"{given[0]} is for a transformer without a calibrator, but none was given: a calibrated encoder keeps "
+            "its own, and word vectors have none. Leave it out."
+        )
+    if plain and (keep := [name for name, _ in models if name not in takes]):
+        logger.info("%s: only for %s. Opened as saved: %s.", *map(", ".join, (given, sorted(takes), keep)))
+    own: EncoderOptions = {"device": options.get("device")}
+    return [load_plainly(model, **(options if name in takes else own)) for name, model in models]
 
 
 def find(name: str, revision: str | None = None) -> tuple[Path, Kind]:

@@ -246,7 +246,7 @@ def compare(
         max_sentences: Largest number of texts that are searched; a random sample.
         seed: Random seed for that sample, and for the queries that are shown.
         progress: Show a bar while sentences are encoded; by default in a terminal or a notebook.
-        options: ``EncoderOptions``, for raw encoders; calibrated encoders keep their own.
+        options: ``EncoderOptions``, for raw encoders; folders that bertflow wrote keep their own beside one.
 
     Returns:
         The queries with their nearest texts, and how many of these changed.
@@ -269,7 +269,7 @@ def compare(
         TextSource([text], named)
     from bertflow.retrieval.comparing import compare_systems, load_queries, load_texts, open_named
 
-    systems, asked = [open_named(model, **options) for model in (first, second)], load_queries(queries, seed)
+    systems, asked = open_named((first, second), options), load_queries(queries, seed)
     found = load_texts(text, named)
     texts = [found[row] for row in drawn_rows(len(found), max_sentences, seed)]
     return compare_systems(systems, asked, texts, seed, progress)

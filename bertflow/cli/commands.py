@@ -126,7 +126,7 @@ COMMANDS: Mapping[str, Row] = {
         "compare static and contextual vectors of words",
         "compare_words",
         ("words",),
-        ("json",),
+        ("json", "details"),
         aliases={"sentences": ("--in",)},
     ),
     "compare": Row(
@@ -140,7 +140,7 @@ COMMANDS: Mapping[str, Row] = {
         "score pairs of sentences, and detect text out of domain",
         "score",
         ("encoder", "pairs"),
-        ("skip_bad",),
+        ("skip_bad", "details"),
     ),
     "search": Row(
         "keep known answers in an index, and rank them for a question",

@@ -26,9 +26,10 @@ from bertflow.evaluation.score_table import SystemFacts, make_rows, refuse_label
 from bertflow.evaluation.seeds import SeveralSeeds, the_flow
 from bertflow.evaluation.sides import encode_sets
 from bertflow.evaluation.significance import Figure, Float64, differences, enough
-from bertflow.evaluation.systems import SharedPass, build_systems, open_systems, require_fitted_on
+from bertflow.evaluation.systems import SharedPass, build_systems, require_fitted_on
 from bertflow.evaluation.ungraded import UNGRADED, Sides
 from bertflow.files import require_files
+from bertflow.opening import load_each
 from bertflow.progress import working
 from bertflow.registry import lookup
 from bertflow.similarity import SIMILARITIES
@@ -246,7 +247,7 @@ def evaluate_models(
     split = [split_name(model) for model in listed]
     named = [model for _, model in split]
     labels = distinct_names(split)
-    opened = open_systems([*zip(labels, named, strict=True)], opening)
+    opened = [*map(SharedPass, load_each([*zip(labels, named, strict=True)], opening), labels)]
     calibrators = [one.calibrator for one in opened]
     if refit:
         the_flow([*zip(labels, calibrators, strict=True)])

@@ -232,8 +232,8 @@ class Report(ScoreTable, AbstractResult):
         of_seeds = f"; also of seeds for the {self.mean.name}" if self.mean else ""
         return (
             f"{line}. 95 % intervals from {self.resamples:,} bootstrap resamples (seed {self.seed}; {A_TEST} a task at "
-            f"least): of pairs or queries, BCa; of sentences for averages over tasks{of_seeds}. Significant: p < {LEVEL} by the "
-            "paired bootstrap, over the tasks with Holm's correction."
+            f"least): of pairs or queries, BCa; of sentences for averages over tasks{of_seeds}. Significant: p < "
+            f"{LEVEL} by the paired bootstrap, over the tasks with Holm's correction."
         )
 
 

@@ -5,7 +5,6 @@ each sentence goes through the transformer once for all of them. What was embedd
 sentences, not a corpus.
 """
 
-import logging
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,15 +16,13 @@ from typing_extensions import Unpack
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.spelling import RAW, STATIC, SystemSpec
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, SentenceEncoder
-from bertflow.encoder.options import EncoderOptions, given_options
+from bertflow.encoder.options import EncoderOptions
 from bertflow.encoder.seen_text import AbstractLearner
 from bertflow.encoder.transformer import StaticEncoder, TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.evaluation.names import Model, name_of
 from bertflow.evaluation.score_table import FittedText
-from bertflow.opening import load, load_plainly, takes_options
-
-logger = logging.getLogger("bertflow")
+from bertflow.opening import load, load_plainly
 
 
 class SharedPass:
@@ -141,27 +138,6 @@ def open_system(model: Model, name: str = "", **options: Unpack[EncoderOptions])
     if not isinstance(model, str | Path):
         return SharedPass(model, name)
     return SharedPass(load_plainly(model, **options), name or name_of(model))
-
-
-def open_systems(models: Sequence[tuple[str, Model]], opening: EncoderOptions) -> list[SharedPass]:
-    """Open several, by their names in tables; a folder that bertflow wrote keeps its options if another takes them.
-
-    Raises:
-        UsageError: If none takes the options; also as ``open_system``.
-        DataError: As ``open_system``.
-    """
-    options, revision = given_options(opening), opening.get("revision")
-    plain = {name for name, model in models if options and takes_options(model, revision, saved=False)}
-    takes = plain or {name for name, model in models if takes_options(model, revision)}
-    if options and not takes:
-        raise UsageError(
-            f"{options[0]} is for a transformer without a calibrator, but none was given: a calibrated encoder keeps "
-            "its own, and word vectors have none. Leave it out."
-        )
-    if plain and (keep := [name for name, _ in models if name not in takes]):
-        logger.info("%s: only for %s. Opened as saved: %s.", *map(", ".join, (options, sorted(takes), keep)))
-    own: EncoderOptions = {"device": opening.get("device")}
-    return [open_system(model, name, **(opening if name in takes else own)) for name, model in models]
 
 
 def _pooled(system: SharedPass, spec: SystemSpec, corpus: list[str] | None) -> SentenceEncoder:

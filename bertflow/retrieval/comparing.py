@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import Unpack
 
 from bertflow.calibrated import encode_systems
 from bertflow.data.columns import COLUMNS, choose_columns
@@ -16,7 +15,8 @@ from bertflow.data.tables import open_table, table_suffix
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.options import EncoderOptions
 from bertflow.errors import DataError
-from bertflow.opening import load_plainly
+from bertflow.evaluation.names import Model, distinct_names
+from bertflow.opening import load_each
 from bertflow.results import AbstractResult
 from bertflow.similarity import unit_rows
 from bertflow.tables import REST, Section, Table, shortened
@@ -27,8 +27,8 @@ SHOWN, NEAREST = 20, 5
 """Queries that are shown, and the nearest texts of each."""
 SHARED = 10
 """Nearest texts of which both encoders should have some."""
-WIDTH = 60
-"""Characters of a text that are shown."""
+WIDTH, BRIEF = 60, 40
+"""Characters of a text that are shown, and those in an answer of 24 lines."""
 BLOCK = 256
 """Queries whose cosines with all texts are in memory together."""
 
@@ -79,12 +79,12 @@ class Comparison(AbstractResult):
     def answer(self) -> Iterator[Section]:
         """One query, if there is one whose nearest text is another one."""
         told = (min(self.shown, key=lambda one: one.first[0] == one.second[0]),)
-        yield replace(self, shown=told).section([f"More queries: {REST}."])
+        yield replace(self, shown=told).section([f"More queries: {REST}."], BRIEF)
 
-    def section(self, lines: Sequence[str] = ()) -> Section:
-        """The table, after it how much changed, and ``lines``."""
+    def section(self, lines: Sequence[str] = (), width: int = WIDTH) -> Section:
+        """The table, with so many characters of a text; after it how much changed, and ``lines``."""
         rows = (
-            tuple(shortened(text, WIDTH) for text in ("" if at else one.query, *pair))
+            tuple(shortened(text, width) for text in ("" if at else one.query, *pair))
             for one in self.shown
             for at, pair in enumerate(zip(one.first, one.second, strict=True))
         )
@@ -100,12 +100,15 @@ class Comparison(AbstractResult):
         )
 
 
-def open_named(model: str | Path | SentenceEncoder, **options: Unpack[EncoderOptions]) -> tuple[str, SentenceEncoder]:
-    """An encoder, opened, and what the tables call it."""
-    if not isinstance(model, str | Path):
-        facts = model.describe()
-        return ", ".join(str(facts[name]) for name in ("encoder", "calibrator") if name in facts), model
-    return str(model), load_plainly(model, **options)
+def open_named(models: Sequence[Model], options: EncoderOptions) -> list[tuple[str, SentenceEncoder]]:
+    """Encoders, opened, and what the tables call them."""
+    names = distinct_names([("" if isinstance(model, str | Path) else _called(model), model) for model in models])
+    return [*zip(names, load_each([*zip(names, models, strict=True)], options), strict=True)]
+
+
+def _called(encoder: SentenceEncoder) -> str:
+    facts = encoder.describe()
+    return ", ".join(str(facts[name]) for name in ("encoder", "calibrator") if name in facts)
 
 
 def load_texts(source: str | Path | Sequence[str], named: Sequence[str] | None = None) -> list[str]:

@@ -32,7 +32,7 @@ from bertflow.results import AbstractResult
 from bertflow.scoring.drift import STRANGE, Coordinates, Drift
 from bertflow.scoring.scores import finite
 from bertflow.similarity import unit_rows
-from bertflow.tables import Table
+from bertflow.tables import Table, shortened
 
 Float64 = NDArray[np.float64]
 DOMAIN, DENSITY, RECORD = "domain", "density", "domain.json"
@@ -48,8 +48,8 @@ UNCHECKED = (
     f"DIR` fits one on half of TEXT: at least {ROWS_A_DIRECTION} sentences for each dimension of the embeddings."
 )
 """Line where percentiles or scores may not hold, and nothing tells."""
-SHOWN = 10
-"""Sentences that a table shows."""
+SHOWN, BRIEF = (10, 70), (5, 34)
+"""Sentences that a table shows, and characters of each; and those in an answer of 24 lines."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -72,8 +72,17 @@ class DomainReport(AbstractResult):
 
     def parts(self) -> Iterator[Table | str]:
         """The strangest sentences, and what is said about the whole."""
-        rows = sorted(self.rows(), key=lambda row: row[1])[:SHOWN]
-        lines = tuple((text[:70], f"{value:.1f}", f"{place:.2f}", inside) for text, value, place, inside in rows)
+        yield from self._told(*SHOWN)
+
+    def answer(self) -> Iterator[Table | str]:
+        """The same, with fewer sentences, each in one line."""
+        yield from self._told(*BRIEF)
+
+    def _told(self, most: int, width: int) -> Iterator[Table | str]:
+        rows = sorted(self.rows(), key=lambda row: row[1])[:most]
+        lines = tuple(
+            (shortened(text, width), f"{value:.1f}", f"{place:.2f}", inside) for text, value, place, inside in rows
+        )
         yield Table(self.header, lines, prose=True)
         strange = int((self.percentiles <= STRANGE).sum())
         yield (

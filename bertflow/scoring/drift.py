@@ -28,6 +28,8 @@ LARGE_DISTANCE = 2.5
 """A batch is other text if its mean is so many standard deviations away."""
 STRANGE = 1.0
 """Percentile up to which a sentence is called out of domain, as is one in a hundred ordinary ones."""
+FAR, SMALLEST = 100, 0.0001
+"""Standard errors or deviations from which a number says no more than "far"; p-value below which one says no more."""
 FEWEST, MORE = 5, 5
 """Texts from which their share out of domain is judged, and how many times that of ordinary text is worth a line."""
 
@@ -76,9 +78,10 @@ class Means:
     def __str__(self) -> str:
         """Half a line."""
         low, high = (f"{end:.2g}" if end < 100 else f"{end:,.0f}" for end in self.spectrum)
+        above = f"{self.standard_errors:.0f} standard errors above" if self.standard_errors < FAR else "far above"
+        apart = f"{self.distance:.1f}" if self.distance < FAR else f"more than {FAR}"
         return (
-            f"means {self.distance:.1f} standard deviations apart ({self.standard_errors:.0f} standard errors above "
-            f"chance), variances {low} to {high} times those of the held-out text"
+            f"means {apart} standard deviations apart ({above} chance), variances {low} to {high} times those of the held-out text"
         )
 
 
@@ -159,9 +162,10 @@ class Drift:
         """One line."""
         small = "no, the drift is small" if self.drifted else "no, there is no drift to be seen"
         large = f"yes, {', and '.join(self.reasons)}"
+        chance = f"p = {self.p_value:.2g}" if self.p_value >= SMALLEST else f"p < {SMALLEST:.4f}"
         return (
             f"Refit now? {large if self.refit else small}: {self.outside:.1%} of {self.n:,} texts are out of domain "
             f"({STRANGE:g} % of ordinary ones are); a text is stranger than one of {self.held_out:,} held out in "
-            f"{self.auroc:.0%} of couples (Kolmogorov-Smirnov {self.ks:.3f}, p = {self.p_value:.2g})"
+            f"{self.auroc:.0%} of couples (Kolmogorov-Smirnov {self.ks:.3f}, {chance})"
             f"{f'; {self.means}' if self.means else ''}."
         )

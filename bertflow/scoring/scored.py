@@ -30,8 +30,8 @@ from bertflow.scoring.scores import SCORES, ScoreCalibrator
 from bertflow.tables import Table, cell
 
 logger = logging.getLogger("bertflow")
-PREVIEW = 10
-"""Pairs that are shown; a file gets all of them."""
+PREVIEW, BRIEF = 10, 3
+"""Pairs that are shown, and those in an answer of 24 lines; a file gets all of them."""
 MOST = 0.5
 """Share of the labelled pairs that do not match from which a threshold that they pass is useless for such pairs."""
 KINDS = "The threshold is for pairs of one kind of text. For names and their texts: --fit_on TEXTS --queries NAMES."
@@ -101,13 +101,29 @@ class ScoredPairs(AbstractResult):
 
     def parts(self) -> Iterator[Table | str]:
         """The first pairs, the threshold below them, and the strangest sentences."""
+        yield from self._told(PREVIEW, 40)
+        yield from self.domain.parts() if self.domain else ()
+        yield from self._saved()
+
+    def answer(self) -> Iterator[Table | str]:
+        """The same, with fewer pairs and sentences, each in one line."""
+        yield from self._told(BRIEF, 15 if "probability" in self.header else 20)
+        yield from self.domain.answer() if self.domain else ()
+        yield from self._saved()
+
+    def _saved(self) -> Iterator[str]:
+        if self.output:
+            yield f"The whole result is in {self.output}."
+
+    def _told(self, most: int, width: int) -> Iterator[Table | str]:
+        """The first pairs, at most so many, with so many characters of a text; and the threshold below them."""
         if self.pairs is not None:
-            shown = tuple(tuple(cell(one, 4) for one in row) for row in self.rows()[:PREVIEW])
+            shown = tuple(tuple(cell(one, 4, width) for one in row) for row in self.rows()[:most])
             yield Table(self.header, shown, prose=True)
         if self.scores is not None:
             yield f"Match: {self.threshold}; {self.scores.pairs_:,} {self.scores.drawn}."
         if self.pairs is not None:
-            first = f" The table shows the first {PREVIEW}." if len(self.pairs) > PREVIEW else ""
+            first = f" The table shows the first {most}." if len(self.pairs) > most else ""
             rest = " --output FILE gets all." if first and not self.output else ""
             yield f"Matches: {sum(self.matches):,} of {how_many(len(self.pairs), 'pairs')}.{first}{rest}"
             if self.scores and not (self.scores.queries_ or any(self.matches)):
@@ -117,10 +133,6 @@ class ScoredPairs(AbstractResult):
         elif self.pairs and not self.outside:
             yield UNCHECKED
         yield from self._by_labels()
-        if self.domain is not None:
-            yield from self.domain.parts()
-        if self.output:
-            yield f"The whole result is in {self.output}."
 
     def _by_labels(self) -> Iterator[str]:
         """How the labelled pairs fare at a threshold that random pairs chose."""

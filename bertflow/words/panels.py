@@ -7,8 +7,8 @@ which is 1 where the two distances are equal. An analogy is a parallelogram, so 
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from operator import methodcaller
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,7 +20,7 @@ from bertflow.files import write_text
 from bertflow.progress import working
 from bertflow.results import AbstractResult, ready_for_json
 from bertflow.similarity import COSINE, SIMILARITIES
-from bertflow.tables import Section, Table, cell
+from bertflow.tables import REST, Section, Table, cell
 from bertflow.words.encoder import WordEncoder
 from bertflow.words.study import STATIC, Labels, Study
 
@@ -30,6 +30,8 @@ OFFSETS = ("cosine of the two", "length of the first", "length of the second", "
 """What is printed of two offsets: the first as vectors, the others as scalars."""
 TIE = 1e-6
 """Cosines that differ by less are level: layer 0 of one word in one place is the same row, up to rounding."""
+LINES, VERDICTS = 6, 2
+"""Lines of the table, and sentences below it, in an answer of 24 lines."""
 NAMED = 3
 """Most poolings that a sentence names."""
 
@@ -154,13 +156,28 @@ class StudyResult(AbstractResult):
         if self.written:
             yield self.written
 
-    def _section(self, title: str, cells: Mapping[str, Callable[[Panel], float | None]]) -> Section:
+    def answer(self) -> Iterator[Table | Section | str]:
+        """How alike the words are at the middle and the last pooling, and what that says: as much as a screen shows."""
+        asked = [*enumerate(self.static.offsets)][::2]
+        cells = {" ~ ".join(one.of): methodcaller("offset", at, 0) for at, one in asked}
+        cells |= {" ~ ".join(pair): methodcaller("of", "cosine", pair) for pair in self.study.followed()}
+        names = [*self.panels]
+        yield self.study.title
+        section = self._section("Cosine", cells, dict.fromkeys([names[len(names) // 2], names[-1]]))
+        lines, verdicts = section.table.lines, [*self.verdicts()]
+        yield replace(section, table=replace(section.table, lines=lines[:LINES]))
+        yield from verdicts[:VERDICTS]
+        yield f"All layers and distances: {REST.split(',')[0] if self.written else REST}. {self.written}".rstrip()
+
+    def _section(
+        self, title: str, cells: Mapping[str, Callable[[Panel], float | None]], poolings: Iterable[str] = ()
+    ) -> Section:
         """A line for each cell and context; a column for the static vectors and for each pooling."""
-        lines = []
+        lines, poolings = [], list(poolings or self.panels)
         for (name, value), context in itertools.product(cells.items(), self.study.contexts):
-            values = map(value, [self.static, *(panels[context] for panels in self.panels.values())])
+            values = map(value, [self.static, *(self.panels[one][context] for one in poolings)])
             lines.append((name, context, *map(cell, values)))
-        return Section(title, Table(("", "context", STATIC, *self.panels), tuple(lines)))
+        return Section(title, Table(("", "context", STATIC, *poolings), tuple(lines)))
 
     def verdicts(self) -> Iterator[str]:
         """What the study says, in sentences, with the numbers behind them."""

@@ -1,4 +1,5 @@
 import json
+import re
 import sys
 
 import pytest
@@ -28,6 +29,8 @@ def study(tmp_path):
 
 def test_a_study_prints_offsets_and_verdicts(tiny_bert, study, capsys):
     out = printed(capsys, "--study", study, "--model", tiny_bert)
+    assert re.search(r"^ man - dog ~ cat - the +one .*\n man - dog ~ cat - the +two .*\n man ~ dog ", out, re.MULTILINE)
+    out = printed(capsys, "--study", study, "--model", tiny_bert, "--details")
     assert "Offsets: man - dog and cat - the, as vectors and as scalars" in out
     assert "Offsets: man - cat and dog - the, as vectors and as scalars" in out
     assert "one: the cosine man ~ dog is above man ~ cat at " in out
@@ -48,7 +51,8 @@ def test_pictures_repeat_byte_for_byte(tiny_bert, tmp_path, capsys, kind, starts
     for name in ("a", "b"):
         arguments = ["man", "dog", *SENTENCES, "--model", tiny_bert, "--pooling", "mean(1,-1)", "--format", kind]
         out = printed(capsys, *arguments, "--output", tmp_path / name)
-    assert out.splitlines()[-3] == f"Written: {tmp_path / 'b' / 'words.json'} and 3 pictures beside it."
+    written = f"Written: {tmp_path / 'b' / 'words.json'} and 3 pictures beside it."
+    assert out.splitlines()[-3] == f"All layers and distances: --details. {written}"
     files = sorted(path.name for path in (tmp_path / "a").iterdir())
     pictures = [f"{name}.{kind}" for name in ("by-layer-cosine", "by-layer-euclidean", "heatmaps-mean_1_-1")]
     assert files == [*pictures, "words.json"]

@@ -69,7 +69,11 @@ def test_a_yes_needs_more_than_chance_and_a_large_difference(case):
     assert ("mean_distance" in drift.evidence()) == (means is not None)
 
 
-def test_a_large_ratio_of_variances_is_written_out():
-    assert str(Means(101.9, 141641.0, (0.57, 2412.3))).endswith(
-        "variances 0.57 to 2,412 times those of the held-out text"
+def test_large_and_small_numbers_are_written_for_a_reader():
+    far = Means(101.9, 141641.0, (0.57, 2412.3))
+    assert str(far) == (
+        "means more than 100 standard deviations apart (far above chance), variances 0.57 to 2,412 times those of the "
+        "held-out text"
     )
+    assert "(Kolmogorov-Smirnov 0.300, p < 0.0001); means" in str(Drift(1000, 2000, 4.9e-324, 0.3, -0.5, 1, 1, far))
+    assert "(6 standard errors above chance)" in str(NEAR)
