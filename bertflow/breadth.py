@@ -164,10 +164,12 @@ def watch_breadth(blocks: Iterable[Block], n: int) -> Iterator[Block]:
         warn_if_narrow(np.concatenate(kept))
 
 
-def warn_if_narrow(x: NDArray[np.floating], texts: Sequence[str] | None = None) -> None:
-    """Warn in one line if raw embeddings (n, dim), or the words of their texts, are of a narrow text."""
-    if (breadth := breadth_of(x, texts)) and breadth.narrow:
-        logger.warning("%s `bertflow fix` says whether to use it.", breadth)
+def warn_if_narrow(x: NDArray[np.floating], texts: Sequence[str] | None = None) -> str:
+    """Warn in one line if raw embeddings (n, dim), or the words of their texts, are of a narrow text; returns it."""
+    if not (breadth := breadth_of(x, texts)) or not breadth.narrow:
+        return ""
+    logger.warning(said := f"{breadth} `bertflow fix` says whether to use it.")
+    return said
 
 
 def _left_out(rows: Float64, left: NDArray[np.bool_]) -> float:

@@ -103,8 +103,9 @@ def test_a_training_on_narrow_text_warns(tiny_bert, tmp_path, caplog):
     ]
     lines += [line.replace("a ", "the ", 1) for line in lines]
     options = {"max_epochs": 1, "enable_progress_bar": False}
-    bertflow.train(tiny_bert, lines, trainer=options, output=tmp_path / "run", report=False, save_encoder=False)
+    run = bertflow.train(tiny_bert, lines, trainer=options, output=tmp_path / "run", report=False, save_encoder=False)
     assert "The text is narrow" in caplog.text
+    assert list(run.answer())[1].startswith("WARNING: The text is narrow")
 
 
 def test_rows_that_repeat_count_once():

@@ -164,11 +164,11 @@ def inspect_geometry(
     require_between(FEWEST, sentences=sentences)
     require_seed(seed)
     require_page(output, open_report)
-    require_place(output, folder=True)
+    require_place(output, folder=True, new=True, sign="report.html", what="a report")
     require_files(text, frequencies)
     if format and figures is None:
         raise UsageError("format is for the files of pictures in the folder figures. Give both or neither.")
-    require_place(figures, folder=True)
+    require_place(figures, folder=True, new=True)
     kinds = (format or "pdf").split(",")
     if figures is not None:
         from bertflow import plots  # refuses before the work is done, not after

@@ -1,6 +1,7 @@
 """Measuring: ``evaluate`` scores systems, ``sweep`` the layers and poolings of an encoder."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -199,7 +200,7 @@ def sweep(
     """
     from bertflow.calibration.spelling import RAW, parse_calibrator, split_spellings
     from bertflow.data.labelled import is_conll, load_conll
-    from bertflow.evaluation.poolings import ALL_BLOCKS, candidates, sweep_poolings
+    from bertflow.evaluation.poolings import ALL_BLOCKS, candidates, numbered_layers, sweep_poolings
     from bertflow.opening import load_transformer
     from bertflow.studies.probing import COMPARED, TOKENS, probe_texts, probe_words
 
@@ -237,7 +238,7 @@ def sweep(
         peak, disk = peak_memory(), round(result.scratch_bytes / 2**20)
         memory = f"at most {round(peak / 2**20)} MiB of memory, " if peak else ""
         say(f"{perf_counter() - begin:.1f} s, {memory}{disk} MiB of scratch files.")
-    return result
+    return replace(result, asked=numbered_layers(layers))
 
 
 def _refuse(ignored: bool, why: str, **options: Any) -> None:

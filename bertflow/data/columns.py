@@ -95,7 +95,7 @@ def open_columns(
     columns: Sequence[str] | None = None,
     headless: bool = False,
     do: str = "Rename its columns.",
-    said: bool = False,
+    named: bool = False,
     first: Sequence[str] = (),
 ) -> tuple[TextTable, tuple[str, ...]]:
     """Open a file and find its columns.
@@ -106,7 +106,7 @@ def open_columns(
         columns: Names that are wanted instead; numbers from 1 for a tsv or csv without a header.
         headless: Whether a tsv of two columns with other names has no header.
         do: What the user can do if the columns are not there.
-        said: Whether to say which columns are read of a table that has others; for commands that take ``--columns``.
+        named: Whether the command takes ``--columns``, which is then said beside the columns that are read.
         first: A column that is read as well, and first, where it is there.
 
     Raises:
@@ -118,9 +118,14 @@ def open_columns(
         columns = ("1", "2")
         table = open_table(path, columns, suffix)
     names = table.named(columns) if columns else (*(table.find(first) or ()), *table.require(choices, do))
-    if said and (unused := tuple(name for name in table.columns if name not in names)):
-        logger.info("%s: %s", table.name, TextColumns(names, unused, paired=False))
+    say_columns(table, names, named)
     return table, names
+
+
+def say_columns(table: TextTable, names: Sequence[str], named: bool = False) -> None:
+    """Say which columns of a table are read; ``named`` if ``--columns`` can choose others."""
+    unused = tuple(name for name in table.columns if name not in names)
+    logger.info("%s: %s", table.name, TextColumns(tuple(names), unused, paired=False, named=named))
 
 
 @dataclass(frozen=True)
@@ -133,6 +138,7 @@ class TextColumns:
         paired: Whether the first is a query of the second.
         alone: The one to read where pairs that were found by their text do not match; empty for columns of known names.
         note: What else there is to say.
+        named: Whether ``--columns`` can choose others.
     """
 
     names: tuple[str, ...]
@@ -140,13 +146,15 @@ class TextColumns:
     paired: bool
     alone: str = ""
     note: str = ""
+    named: bool = True
 
     def __str__(self) -> str:
         """One line."""
-        unused = f"unused: {', '.join(self.unused)}; " if self.unused else ""
+        unused = f"unused: {', '.join(self.unused)}" if self.unused else ""
+        more = "; ".join(filter(None, (unused, "see --columns" if self.named else "")))
         pairs = " as pairs" if self.paired else ""
         of = f"column{'s' if len(self.names) > 1 else ''} {', '.join(self.names)}"
-        return f"using {of}{pairs} ({unused}see --columns){self.note}"
+        return f"using {of}{pairs}{f' ({more})' if more else ''}{self.note}"
 
 
 def added_up(rows: Mapping[str, int], unit: str = "sentences", always: Sequence[str] = ()) -> str:

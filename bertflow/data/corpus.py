@@ -175,7 +175,7 @@ def load_answers(path: str | Path, columns: str | None = None, numbered: bool = 
     """
     do = "Name the columns of id, text and, if there are any, past questions with --columns."
     named = split_columns(columns, "id, text and, if there are any, past questions, as a,b or a,b,c", 2, 3)
-    table, names = open_columns(path, COLUMNS["answers"], named, do=do, said=True, first=["id"])
+    table, names = open_columns(path, COLUMNS["answers"], named, do=do, named=True, first=["id"])
     start = int("id" in map(str.casefold, names) or named is not None)
     if not start and not numbered:
         raise DataError(f"{path} has no column id. Add one, or name the column that holds the ids with --columns.")

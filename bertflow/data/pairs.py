@@ -28,6 +28,7 @@ from bertflow.data.columns import (
     LABELS,
     PAIR_KINDS,
     Scale,
+    added_up,
     open_columns,
     parse_label,
     parse_score,
@@ -186,10 +187,11 @@ def load_pairs(
     given = [Path(path).expanduser() for path in several(paths)]
     kinds = several(kind or PAIR_KINDS)
     names = split_columns(columns, "two columns of text, as a,b or 1,2", 2)
-    pairs = joined([_read_file(path, kinds, names, classes) for path in given])
-    if pairs.dropped:
-        logger.info("Left out for want of a gold label (%s): %s.", NO_GOLD, how_many(pairs.dropped, "pairs"))
-    pairs = checked(pairs, ", ".join(map(str, given)))
+    found, place = joined([_read_file(path, kinds, names, classes) for path in given]), ", ".join(map(str, given))
+    pairs = checked(found, place)
+    rows = {"used": len(pairs), "duplicates": len(found) - len(pairs), f"without a label ({NO_GOLD})": found.dropped}
+    if pairs.kind == "retrieval" or pairs.dropped:
+        logger.info("%s: %s", place, added_up(rows, "rows", ["duplicates"] if pairs.kind == "retrieval" else []))
     return _collapsed(pairs) if pairs.kind == "classes" else pairs
 
 
@@ -260,7 +262,7 @@ def _read_file(path: Path, kinds: Sequence[str], columns: Sequence[str] | None, 
     choices = [names for kind in kinds for names in COLUMNS[kind]]
     free = kinds == ["texts"]
     do = f"Rename its columns{', or name two of them with --columns' if free else ''}."
-    table, names = open_columns(path, choices, columns, headless="texts" in kinds, do=do, said=free)
+    table, names = open_columns(path, choices, columns, headless="texts" in kinds, do=do, named=free)
     known = [] if columns else [kind for kind in kinds if table.known(COLUMNS[kind])]
     return pairs_of_table(table, names, known[0] if known else "texts", classes)
 

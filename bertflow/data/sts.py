@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bertflow.data.columns import ANY_SCALE, COLUMNS, Scale
+from bertflow.data.columns import ANY_SCALE, COLUMNS, Scale, say_columns
 from bertflow.data.pairs import Pairs, checked, joined, pairs_of_table
 from bertflow.data.sts_tasks import LAYOUTS, SUITES, TASKS, StsTask
 from bertflow.data.tables import (
@@ -188,7 +188,10 @@ def scored_pairs(table: TextTable, scale: Scale = ANY_SCALE) -> Pairs:
 
 
 def _load_table(path: Path, task: str, row: StsTask) -> Pairs:
-    return _checked(task, scored_pairs(open_table(path), row.scale), row, path.name, place=str(path))
+    table = open_table(path)
+    if row is OWN:
+        say_columns(table, table.require(COLUMNS["graded"]))
+    return _checked(task, scored_pairs(table, row.scale), row, path.name, place=str(path))
 
 
 def _load_package(task: str, row: StsTask, data_dir: Path) -> Pairs:

@@ -72,16 +72,25 @@ def candidates(
     for name in reductions:
         lookup("token reduction", TOKEN_REDUCTIONS, name)
     every = range(blocks + 1)
-    try:
-        wanted = [int(part) for part in (layers.split(",") if isinstance(layers, str) else layers or every)]
-    except ValueError:
-        raise UsageError(f"layers should be numbers with commas between them, as 0,3,6; got {layers!r}.") from None
+    wanted = numbered_layers(layers) or every
     for layer in wanted:
         if layer not in every:
             raise UsageError(f"layers go from 0 (embedding layer) to {blocks} for this encoder, got {layer}.")
     single = [str(Pooling((layer,), tokens=name)) for name in reductions for layer in wanted]
     several = [name for name, row in POOLINGS.items() if len(row.layers) > 1]
     return [*single, *readable([*several, str(Pooling(tuple(every)))], blocks)]
+
+
+def numbered_layers(layers: Sequence[int] | str | None) -> list[int]:
+    """Layers as numbers; none where none are named.
+
+    Raises:
+        UsageError: If they are something else.
+    """
+    try:
+        return [int(part) for part in (layers.split(",") if isinstance(layers, str) else layers or ())]
+    except ValueError:
+        raise UsageError(f"layers should be numbers with commas between them, as 0,3,6; got {layers!r}.") from None
 
 
 def readable(poolings: Sequence[str], blocks: int) -> list[str]:

@@ -78,6 +78,7 @@ class Sweep(AbstractResult):
         facts: How the values were made, for the JSON.
         how: The same in words.
         scratch_bytes: Disk that the embeddings of all poolings took.
+        asked: Layers that the user asked for, whose best poolings are in the answer.
     """
 
     columns: Sequence[str]
@@ -86,6 +87,7 @@ class Sweep(AbstractResult):
     facts: Mapping[str, Any]
     how: Sequence[str]
     scratch_bytes: int
+    asked: Sequence[int] = ()
 
     name: ClassVar[str] = "sweep"
     title: ClassVar[str] = "Layers and poolings"
@@ -137,10 +139,13 @@ class Sweep(AbstractResult):
     def answer(self) -> Iterator[Table | str]:
         """The best poolings, what the numbers are, and at last what was best in each column."""
         table, falling = self.table(), sorted(self.shown, key=lambda row: -row.value)
-        first = [*dict.fromkeys(row.pooling for row in (*self.best(), *falling))][:BEST]
+        alone = {row.candidate.layers: row for row in reversed(falling)}
+        asked = [alone[layer,] for layer in self.asked if (layer,) in alone]
+        first = [*dict.fromkeys(row.pooling for row in (*asked, *self.best(), *falling))][:BEST]
         yield Table(table.header, tuple(line for line in table.lines if line[0] in first))
         if len(table.lines) > BEST:
-            yield f"These are the best {BEST} of {len(table.lines)} poolings. All of them: {REST}."
+            which = "the best of each layer that was asked for, and the best of all: " if asked else "the best "
+            yield f"These are {which}{BEST} of {len(table.lines)} poolings. All of them: {REST}."
         yield self.how[0]
         yield Strong("\n".join(self._best_lines()))
 

@@ -107,6 +107,11 @@ class SiameseFit:
             )
         if wanted == "text" and pairs.first != pairs.second:
             raise UsageError(f"The objective {recipe.objective} pairs each sentence with itself. Give sentences alone.")
+        if (left := len(pairs) - round(len(pairs) * recipe.held_out)) < recipe.batch_size:
+            raise UsageError(
+                f"A step needs {recipe.batch_size} pairs (finetune.batch_size), got {left} to train on. Give more "
+                "pairs, or lower it."
+            )
         description = encoder.describe()
         if description["dtype"] != "float32":
             raise UsageError(
@@ -119,11 +124,6 @@ class SiameseFit:
         self.encoder, self.pairs, self.recipe, self.seed = encoder, pairs, recipe, seed
         self.data = PairData(pairs, encoder, recipe, seed)
         self.n_train, self.n_held_out = len(self.data.batches.units), len(self.data.held_out)
-        if self.n_train < recipe.batch_size:
-            raise UsageError(
-                f"A step needs {recipe.batch_size} pairs (finetune.batch_size), got {self.n_train} to train on. Give "
-                "more pairs, or lower it."
-            )
         self.start = {"from": description["encoder"], "weights": description["weights"]}
         run = {**self.start, "pairs": pairs.digest(), "seed": seed, **asdict(recipe)}
         torch.manual_seed(seed)

@@ -53,9 +53,11 @@ class FlowRun(Run):
 
     Attributes:
         raw: The encoder that was calibrated, if it is open; else the run folder opens it.
+        narrow: Warning that the text is narrow; empty if it is not.
     """
 
     raw: TransformerEncoder | None = None
+    narrow: str = ""
 
     @cached_property
     def calibrator(self) -> AbstractCalibrator:
@@ -78,6 +80,8 @@ class FlowRun(Run):
             yield self.note
             return
         yield Strong(self.record.summary())
+        if self.narrow:
+            yield Strong(f"WARNING: {self.narrow}")
         steps = how_many(self.record.steps, "steps")
         yield f"took      {steps} in {self.record.seconds:.0f} s, kept: {self.record.kept}"
         yield f"run       {self.folder}"
@@ -171,10 +175,9 @@ def train_flow(
             require_same_inputs(run.begun, facts, opened)
         run.say(f"text      {how_many(len(sentences), 'sentences')}")
         x = embedded(opened, sentences, data.store, without_text_hashes=without_text_hashes)
-        warn_if_narrow(some_rows(x, MOST), sentences)
         fit = FlowFit(x, recipe, seed, sentences, opened)
         finish = partial(_write_result, run.path, fit, opened, None if without_text_hashes else hashes)
-        result = FlowRun(run.path, "done", raw=opened)
+        result = FlowRun(run.path, "done", raw=opened, narrow=warn_if_narrow(some_rows(x, MOST), sentences))
         last = partial(_write_report, run, fit, result, sentences) if report else None
         status = run.train(fit.run, opened, {"text": facts, "seed": seed}, finish, save_encoder, last)
     return replace(result, status=status) if status else None

@@ -81,7 +81,8 @@ class Means:
         above = f"{self.standard_errors:.0f} standard errors above" if self.standard_errors < FAR else "far above"
         apart = f"{self.distance:.1f}" if self.distance < FAR else f"more than {FAR}"
         return (
-            f"means {apart} standard deviations apart ({above} chance), variances {low} to {high} times those of the held-out text"
+            f"means {apart} standard deviations apart ({above} chance), variances {low} to {high} times those of the "
+            "held-out text"
         )
 
 

@@ -106,7 +106,8 @@ def probe_texts(
     majority, described = max(counts.values()) / n, recipe_of(encoder)
     how = (
         f"Accuracy x 100 of a logistic regression, mean and standard deviation over {folds} stratified folds "
-        f"(seed {seed}); {n} texts of {labelled.source}, {len(counts)} labels, the most frequent {number(majority)}; "
+        f"(seed {seed}); {n} texts of {labelled.source}, {len(counts)} labels, "
+        f"the most frequent label has {number(majority)} % of the texts; "
         f"{described['encoder']}."
     )
     about = {"n": n, "labels": len(counts), "majority": majority, "folds": folds, "seed": seed}
@@ -282,7 +283,7 @@ def _how(about: Mapping[str, Any], encoder: Mapping[str, Any]) -> Iterator[str]:
         f"{about['measure']} x 100 of a logistic regression (C = {C:g}) that tags each word by its vector; "
         f"{about['folds']} folds of whole sentences (seed {about['seed']}); {about['words']} words in "
         f"{about['sentences']} sentences of {about['source']}, {spelled}{about['tags']} tags, the most frequent "
-        f"{number(about['majority'])} % of the words; {encoder['encoder']}."
+        f"tag has {number(about['majority'])} % of the words; {encoder['encoder']}."
     )
     if about["cut"]:
         yield f"{about['cut']} words behind max_length={encoder['max_length']} tokens were left out."

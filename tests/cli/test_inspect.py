@@ -92,7 +92,7 @@ def test_pictures_are_files_of_the_formats_that_were_asked_for(inspect, tiny_ber
     assert (code, f"pictures  {pictures}" in out) == (0, True)
     for kind, first in begins.items():
         assert (pictures / f"cosines.{kind}").read_bytes().startswith(first)
-    code, _, err, _ = inspect(tiny_bert, "--figures", pictures, "--format", "gif")
+    code, _, err, _ = inspect(tiny_bert, "--figures", tmp_path / "more", "--format", "gif")
     assert (code, "Unknown format of a picture 'gif'. Known: png, pdf, svg." in err) == (2, True)
     assert inspect(tiny_bert, "--format", "pdf")[0] == 2
 

@@ -1,4 +1,5 @@
 import json
+import re
 import sys
 
 import numpy as np
@@ -58,6 +59,15 @@ def test_the_answer_fits_on_a_screen_and_ends_with_the_best_of_how_many(tiny_ber
     assert f"--details, or in {tmp_path / 'out'}." in "\n".join(answer)
 
 
+def test_the_layers_that_were_asked_for_are_in_the_answer(tiny_bert, task, capsys):
+    for layers in ("0,1", "2,4"):
+        assert main(["sweep", str(tiny_bert), "--tasks", task, "--device", "cpu", "--layers", layers]) == 0
+        out = capsys.readouterr().out
+        shown = re.findall(r"^ \S+\((\d)\) ", out, re.MULTILINE)
+        assert {*layers.split(",")} <= {*shown}
+        assert "These are the best of each layer that was asked for, and the best of all: 6 of " in out
+
+
 @pytest.mark.filterwarnings("always:no heatmap")
 def test_without_matplotlib_the_rest_is_written_and_that_is_said(tiny_bert, task, tmp_path, capsys, monkeypatch):
     monkeypatch.delitem(sys.modules, "bertflow.plots", raising=False)
@@ -65,8 +75,8 @@ def test_without_matplotlib_the_rest_is_written_and_that_is_said(tiny_bert, task
     argv = [str(tiny_bert), "--tasks", task, "--device", "cpu", "--layers", "1", "--tokens", "mean"]
     assert main(["sweep", *argv, "--output", str(tmp_path / "out")]) == 0
     assert capsys.readouterr().err == (
-        "note: no heatmap was drawn. This needs the package matplotlib. "
-        "Install it with: pip install 'bertflow[plots]'\n"
+        f"note: {task}: using columns sentence1, sentence2, score\n"
+        "note: no heatmap was drawn. This needs the package matplotlib. Install it with: pip install 'bertflow[plots]'\n"
     )
     assert not (tmp_path / "out" / "sweep.png").exists()
 

@@ -60,17 +60,21 @@ def test_a_table_without_ids_is_told_what_an_answer_needs(write, refusal):
 @pytest.mark.parametrize(
     ("content", "expected", "said"),
     [
-        ("question,answer\nHow?,Yes.\n,Yes.\n", [Answer("1", "Yes.", ("How?",)), Answer("2", "Yes.")], ()),
-        ("sku,Text\n7,Yes.\n", [Answer("1", "Yes.")], ("using column Text (unused: sku; see --columns)",)),
-        ("ID,text\n7,Yes.\n", [Answer("7", "Yes.")], None),
+        (
+            "question,answer\nHow?,Yes.\n,Yes.\n",
+            [Answer("1", "Yes.", ("How?",)), Answer("2", "Yes.")],
+            ("answer, question (see",),
+        ),
+        ("sku,Text\n7,Yes.\n", [Answer("1", "Yes.")], ("Text (unused: sku; see",)),
+        ("ID,text\n7,Yes.\n", [Answer("7", "Yes.")], ("ID, text (see",)),
     ],
 )
 def test_a_new_index_numbers_answers_without_ids(write, content, expected, said, caplog):
     caplog.set_level("INFO")
     path = write("faq.csv", content)
     assert load_answers(path, numbered=True) == expected
-    columns = [f"{path}: {one}" for one in said or ()]
-    numbered = [] if said is None else [f"{path} has no column id: the answers are numbered from 1."]
+    columns = [f"{path}: using column{'s' * (', ' in one)} {one} --columns)" for one in said]
+    numbered = [] if content.startswith("ID") else [f"{path} has no column id: the answers are numbered from 1."]
     assert caplog.messages == columns + numbered
 
 

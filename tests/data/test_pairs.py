@@ -56,12 +56,18 @@ def test_columns_of_no_kind_are_refused_with_all_that_are_wanted(write, refusal)
     )
 
 
-def test_columns_that_are_not_used_are_said_where_they_can_be_named(write, caplog):
+def test_columns_and_how_the_rows_add_up_are_said(write, caplog):
     caplog.set_level("INFO")
     path = write("mine.tsv", "id\tanchor\tpositive\n1\tx\ty\n2\tz\tw\n")
     for kind in ("texts", ["triplets", "texts"]):
         load_pairs(path, kind)
-    assert caplog.messages == [f"{path}: using columns anchor, positive (unused: id; see --columns)"]
+    load_pairs(write("faq.tsv", "query\ttext\na\tb\nc\td\na\te\n"), "retrieval")
+    assert [message.split(": ", 1)[1] for message in caplog.messages if "left out" not in message] == [
+        "using columns anchor, positive (unused: id; see --columns)",
+        "using columns anchor, positive (unused: id)",
+        "using columns query, text",
+        "3 rows = 2 used + 1 duplicate",
+    ]
 
 
 def test_two_columns_can_be_named_or_numbered(write):
@@ -104,7 +110,7 @@ def test_pairs_without_a_gold_label_are_dropped_and_counted(write, caplog):
     with caplog.at_level("INFO", "bertflow"):
         pairs = load_pairs(write("a.tsv", TSV + "A cat.\tA dog.\t-\n"), "classes")
     assert (len(pairs), pairs.dropped) == (2, 1)
-    assert caplog.messages == ["Left out for want of a gold label (-): 1 pair."]
+    assert caplog.messages[-1].endswith("a.tsv: 3 rows = 2 used + 1 without a label (-)")
 
 
 def test_files_add_up_and_give_their_names(write):
