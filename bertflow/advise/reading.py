@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from bertflow.data.columns import LEAST_WORDS, RENAME, TextColumns, added_up, choose_columns
+from bertflow.data.columns import LEAST_WORDS, RENAME, TextColumns, added_up, choose_columns, without_header
 from bertflow.data.corpus import TextSource, load_sentences
 from bertflow.data.docstrings import sentences as complete_sentences
 from bertflow.data.lines import read_lines, usable_lines
@@ -100,8 +100,10 @@ def read_documents(
     named = columns.split(",") if columns else None
     TextSource([source], named)
     if is_plain_text(path):
-        lines = (read_lines if whole_lines else usable_lines)(path)  # without a line, those after it have wrong vectors
-        return _documents_of_lines((line for _, line in lines), whole_lines)
+        # Without a line, those after it have wrong vectors.
+        lines = read_lines(path) if whole_lines else without_header(source, usable_lines(path))
+        found = _documents_of_lines((line for _, line in lines), whole_lines)
+        return _refused_if_empty(found, source)
     if whole_lines:
         raise UsageError(f"The text of vectors is a .txt file, one line a vector, got {source}. Convert it.")
     if not is_hub(source) and table_suffix(path) is None:
@@ -131,16 +133,16 @@ def _documents_of_rows(table: TextTable, named: Sequence[str] | None) -> Documen
     rows = list(table.usable(columns.names, _texts_of_row))
     if columns.paired:
         found = [Document.of(filter(None, row), [(row[0], row[1])]) for row in rows if any(row)]
-        return _refused_if_empty(Documents(found, len(rows), "rows", columns), table)
+        return _refused_if_empty(Documents(found, len(rows), "rows", columns), table.name)
     alone = (Document((text,)) for row in rows for text in row if text)
     unit = "rows" if len(columns.names) == 1 else "cells"
-    return _refused_if_empty(Documents(alone, len(rows) * len(columns.names), unit, columns), table)
+    return _refused_if_empty(Documents(alone, len(rows) * len(columns.names), unit, columns), table.name)
 
 
-def _refused_if_empty(documents: Documents, table: TextTable) -> Documents:
+def _refused_if_empty(documents: Documents, name: str) -> Documents:
     if documents:
         return documents
-    raise DataError(f"{table.name} should hold sentences, but holds none. Give text.")
+    raise DataError(f"{name} should hold sentences, but holds none. Give text.")
 
 
 def _texts_of_row(row: TableRow) -> list[str]:

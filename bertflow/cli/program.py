@@ -98,6 +98,7 @@ def announced(words: Sequence[str]) -> str:
     # The whole of a long path would be all that is seen.
     named = (word.rstrip("/").rsplit("/", 1)[-1] if word.startswith("/") else word for word in given)
     line = textwrap.shorten(redacted(shlex.join(named)), 48, placeholder=" ...")
+    line += "'" * (line.count("'") % 2)  # of a text that was cut
     row = COMMANDS[words[0]]
     row = row.actions.get(" ".join(words[1:2]), row)
     does = "show all options with their values" if "--print_config" in words else row.does

@@ -21,8 +21,6 @@ Given = Mapping[str, Any]
 """The arguments of a command's function by name, None for what is as by default."""
 QUESTION = "How does it work?"
 """Question to a new index."""
-FEWEST = 200
-"""Vectors that `fix` wants."""
 
 
 def next_lines(name: str, given: Given, result: Any) -> str:
@@ -117,14 +115,6 @@ def _fit(given: Given, fitted: Any) -> list[Words]:
     return [["transform", "--calibrator", fitted.output, *rows, "--output", new_place(f"{fitted.output}.npy")]]
 
 
-def _transform(given: Given, made: Any) -> list[Words]:
-    column, name = _options(given, "column") if made.output.suffix == ".parquet" else [], made.output.with_suffix("")
-    if made.n >= FEWEST and not column:
-        return [["fix", "--vectors", made.output, "--output", new_place(f"{name}-fixed")]]
-    rows = [*_rows(made.output), *column]
-    return [["fit", *rows, "--calibrator", "center", "--output", new_place(f"{name}-center")]]
-
-
 def _sweep(given: Given, swept: Any) -> list[Words]:
     best = max(swept.shown, key=lambda row: row.value)
     return [["inspect", given["model"], "--pooling", best.pooling]]
@@ -194,7 +184,7 @@ STEPS: Mapping[str, Callable[[Given, Any], Iterable[Words]]] = {
     "finetune": lambda given, run: _train(given, run, "finetune"),
     "embed": _embed,
     "fit": _fit,
-    "transform": _transform,
+    "transform": lambda *_: [],  # what is mapped is for the user's own search
     "reindex": lambda _, made: [
         ["search", *(["ask", made.folder, QUESTION] if made.encoder else ["info", made.folder])]
     ],

@@ -9,7 +9,7 @@ Pairs that were found in the second way may be none: what uses them looks whethe
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -120,6 +120,15 @@ def open_columns(
     names = table.named(columns) if columns else (*(table.find(first) or ()), *table.require(choices, do))
     say_columns(table, names, named)
     return table, names
+
+
+def without_header(path: str | Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """The lines of plain text, but for a first one that is the name of a column, as in a table; which is said."""
+    for number, line in lines:
+        if number == 1 and (line.strip().casefold(),) in COLUMNS["queries"]:
+            logger.info("%s: its first line, %s, is taken for the name of a column and left out.", path, shown(line))
+            continue
+        yield number, line
 
 
 def say_columns(table: TextTable, names: Sequence[str], named: bool = False) -> None:

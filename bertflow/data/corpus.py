@@ -21,7 +21,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from bertflow.data.columns import COLUMNS, RENAME, added_up, choose_columns, open_columns, split_columns
+from bertflow.data.columns import COLUMNS, RENAME, added_up, choose_columns, open_columns, split_columns, without_header
 from bertflow.data.lines import is_blank, read_lines, usable_lines
 from bertflow.data.tables import FORMATS, TableRow, is_hub, is_plain_text, open_table, table_suffix
 from bertflow.errors import DataError, RowError, UsageError, how_many, shown
@@ -122,7 +122,8 @@ def require_corpus(sentences: Sequence[str]) -> None:
 def _read_source(source: str | Path, columns: Sequence[str] | None, streaming: bool) -> Iterator[tuple[Place, str]]:
     path = source if is_hub(source) else Path(source).expanduser()
     if is_plain_text(path):
-        yield from ((partial(RowError, str(source), number), line) for number, line in usable_lines(path))
+        lines = without_header(source, usable_lines(path))
+        yield from ((partial(RowError, str(source), number), line) for number, line in lines)
         return
     if not is_hub(path) and table_suffix(path) is None:
         raise DataError(

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -46,6 +47,8 @@ LONGEST = 2**26
 """Bytes of a line at which no more of it is read: a file without line ends, or a bomb, should not fill the memory."""
 NOT_SEEN = frozenset(("Cc", "Cf", "Zs", "Zl", "Zp"))
 """Unicode's categories of characters that nobody sees: controls, signs of format, white space."""
+TEXT_BYTES, MOST_ZEROS = bytes([*b"\t\n\r\f\x1b", *range(32, 256)]), 3
+"""Bytes of text, and stray zeros that a text may begin with: a file with more of others is binary."""
 HEADER = ("file", "row", "line", "reason")
 """Columns of the list: rows are numbered as in messages, from 0 in vectors and from 1 in tables; lines from 1."""
 OWN = (b"file\trow\tline\t", b"file,row,line,", b'{"file": ')
@@ -242,7 +245,18 @@ def decoded(path: str | Path, number: int, raw: bytes) -> str:
         if _is_windows(state_of(path)):
             return line.decode(WINDOWS)
         at, what = error.start, f"0x{line[error.start]:02x}, which is not UTF-8"
+    if _is_binary(state_of(path)):
+        raise DataError(f"{path} should hold text, but it is a binary file. Name a file of text, or convert it.")
     raise RowError(str(path), number, f"byte {at + 1} is {what}. Save the file as UTF-8.")
+
+
+@lru_cache
+def _is_binary(state: State) -> bool:
+    """Whether a file begins with some zeros or many controls, but not with zeros at every second place, as UTF-16."""
+    head = b"".join(line for _, line in islice(read_raw_lines(state[0]), 100))[:4096]
+    if 4 * max(head[side::2].count(0) for side in (0, 1)) > len(head):
+        return False
+    return head.count(0) > MOST_ZEROS or 16 * len(head.translate(None, TEXT_BYTES)) > len(head)
 
 
 def is_blank(text: str) -> bool:

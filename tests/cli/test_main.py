@@ -194,6 +194,11 @@ def test_of_several_processes_the_first_one_announces(monkeypatch, capsys):
         assert capsys.readouterr().err.count("\n") == 1 + announcements
 
 
+def test_a_long_question_is_announced_with_both_quotation_marks():
+    said = announced(["search", "ask", "faq.index", "How do I reset my password after a year?"])
+    assert said.startswith("bertflow search ask faq.index 'How do I reset my ...': ")
+
+
 def test_a_long_path_is_announced_by_its_end():
     words = ["fix", "/srv/models/of/the/whole/company/bert-base", "my text.txt"]
     assert announced(words) == f"bertflow fix bert-base 'my text.txt': {COMMANDS['fix'].does}"

@@ -76,7 +76,8 @@ def test_without_matplotlib_the_rest_is_written_and_that_is_said(tiny_bert, task
     assert main(["sweep", *argv, "--output", str(tmp_path / "out")]) == 0
     assert capsys.readouterr().err == (
         f"note: {task}: using columns sentence1, sentence2, score\n"
-        "note: no heatmap was drawn. This needs the package matplotlib. Install it with: pip install 'bertflow[plots]'\n"
+        "note: no heatmap was drawn. This needs the package matplotlib. "
+        "Install it with: pip install 'bertflow[plots]'\n"
     )
     assert not (tmp_path / "out" / "sweep.png").exists()
 

@@ -7,6 +7,7 @@ import logging
 import pytest
 from datasets import Dataset
 
+from bertflow.advise.reading import read_documents
 from bertflow.data.columns import added_up
 from bertflow.data.corpus import TextSource, load_sentences, require_corpus
 from bertflow.data.lines import skip_bad
@@ -27,6 +28,20 @@ def test_sentences_are_cleaned_and_stand_once_in_the_order_given(write):
     path = write("a.txt", "  Two\twords \r\n\n \u3000\nOne.\nTwo words\none.\nOne.\n")
     assert load_sentences(path) == ["Two words", "One.", "one."]
     assert list(TextSource([path])) == ["Two words", "One.", "Two words", "one.", "One."]
+
+
+@pytest.mark.parametrize("read", [load_sentences, lambda path: [one.sentences[0] for one in read_documents(path)]])
+def test_a_first_line_that_names_a_column_is_no_sentence_and_that_is_said(write, caplog, read):
+    caplog.set_level(logging.INFO)
+    path = write("queries.txt", "Query\nA b.\ntext\n")
+    assert read(path) == ["A b.", "text"]
+    assert caplog.messages == [f"{path}: its first line, 'Query', is taken for the name of a column and left out."]
+
+
+@pytest.mark.parametrize("read", [load_sentences, read_documents])
+def test_an_empty_file_is_named(write, refusal, read):
+    path = write("empty.txt", "\n")
+    assert refusal(read, path) == f"{path} should hold sentences, but holds none. Give text."
 
 
 def test_a_stream_is_read_no_further_than_it_is_asked_for(write, refusal):

@@ -60,6 +60,8 @@ REFUSED = {
                              "the file as UTF-8."),
     "UTF-16": ("a.txt", "the dog\nthe cat\n".encode("utf-16-le"), "{}, line 1: byte 2 is zero, as in UTF-16. Save the "
                "file as UTF-8."),
+    "a binary file": ("a.txt", b"\x93NUMPY\x01\0v\0{'descr': '<f4', 'shape': (9, 9)}\n\0\0\0A", "{} should hold text, "
+                      "but it is a binary file. Name a file of text, or convert it."),
     "CR": ("a.txt", b"one\rtwo\r", "{}: its lines end with CR alone. Save it with LF as the end of a line."),
     "no gzip": ("a.txt.gz", b"plain text", "{} is damaged: it should be gzip-compressed, but: Not a gzipped file "
                 "(b'pl'). Fetch it again."),

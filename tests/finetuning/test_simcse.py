@@ -173,3 +173,9 @@ def test_sentences_are_refused_where_pairs_are_needed(tiny_bert, tmp_path, refus
         lambda: bertflow.finetune(str(tiny_bert), TEXT, {"objective": "in-batch-negatives"}, output=tmp_path / "run"),
         error=UsageError,
     ) == ("The objective in-batch-negatives learns from pairs, but sentences were given. Give pairs.")
+
+
+def test_too_few_sentences_are_refused_before_the_weights_are_read(tiny_bert, refusal, monkeypatch):
+    monkeypatch.setattr(TransformerEncoder, "model", property(lambda self: pytest.fail("read too early")))
+    found = refusal(built, tiny_bert, batch_size=999, error=UsageError)
+    assert found.startswith(f"A step needs 999 pairs (finetune.batch_size), got {len(PAIRS)} to train on.")
