@@ -144,8 +144,8 @@ class Sweep(AbstractResult):
         first = [*dict.fromkeys(row.pooling for row in (*asked, *self.best(), *falling))][:BEST]
         yield Table(table.header, tuple(line for line in table.lines if line[0] in first))
         if len(table.lines) > BEST:
-            which = "the best of each layer that was asked for, and the best of all: " if asked else "the best "
-            yield f"These are {which}{BEST} of {len(table.lines)} poolings. All of them: {REST}."
+            which = "The best of the layers asked for, and the best of all:" if asked else "These are the best"
+            yield f"{which} {BEST} of {len(table.lines)} poolings. All of them: {REST}."
         yield self.how[0]
         yield Strong("\n".join(self._best_lines()))
 

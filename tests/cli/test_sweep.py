@@ -65,7 +65,7 @@ def test_the_layers_that_were_asked_for_are_in_the_answer(tiny_bert, task, capsy
         out = capsys.readouterr().out
         shown = re.findall(r"^ \S+\((\d)\) ", out, re.MULTILINE)
         assert {*layers.split(",")} <= {*shown}
-        assert "These are the best of each layer that was asked for, and the best of all: 6 of " in out
+        assert "The best of the layers asked for, and the best of all: 6 of " in out
 
 
 @pytest.mark.filterwarnings("always:no heatmap")
