@@ -24,7 +24,7 @@ from typing import Any
 from bertflow.data.columns import COLUMNS, RENAME, added_up, choose_columns, open_columns, split_columns, without_header
 from bertflow.data.lines import is_blank, read_lines, usable_lines
 from bertflow.data.tables import FORMATS, TableRow, is_hub, is_plain_text, open_table, table_suffix
-from bertflow.errors import DataError, RowError, UsageError, how_many, shown
+from bertflow.errors import DataError, RowError, UsageError, shown
 from bertflow.files import require_files
 from bertflow.registry import several
 
@@ -115,15 +115,14 @@ def require_corpus(sentences: Sequence[str]) -> None:
         DataError: If it is too small to fit on.
     """
     if len(sentences) < 2:
-        got = how_many(len(sentences), "sentences")
-        raise DataError(f"Fitting needs a corpus of at least 2 different sentences, got {got}. Give more text.")
+        raise DataError(f"Fitting needs at least 2 different sentences, got {len(sentences)}. Give more text.")
 
 
 def _read_source(source: str | Path, columns: Sequence[str] | None, streaming: bool) -> Iterator[tuple[Place, str]]:
     path = source if is_hub(source) else Path(source).expanduser()
     if is_plain_text(path):
-        lines = without_header(source, usable_lines(path))
-        yield from ((partial(RowError, str(source), number), line) for number, line in lines)
+        for number, line in without_header(source, usable_lines(path)):
+            yield partial(RowError, str(source), number), line
         return
     if not is_hub(path) and table_suffix(path) is None:
         raise DataError(

@@ -45,6 +45,8 @@ NLI_CLASSES = ("contradiction", "entailment", "neutral")
 """The classes in the order of the released BERT-flow."""
 NO_GOLD = "-"
 """SNLI's mark for a pair on which its annotators did not agree: it is dropped and counted."""
+SEEN = "whose query or text occurs before"
+"""Pairs that are left out, as messages call them: one right text of a query is scored."""
 NEEDS: Mapping[str, tuple[int, str, str]] = {
     "graded": (3, "a correlation", "score"),
     "binary": (2, "a comparison of both labels", "label"),
@@ -189,9 +191,9 @@ def load_pairs(
     names = split_columns(columns, "two columns of text, as a,b or 1,2", 2)
     found, place = joined([_read_file(path, kinds, names, classes) for path in given]), ", ".join(map(str, given))
     pairs = checked(found, place)
-    rows = {"used": len(pairs), "duplicates": len(found) - len(pairs), f"without a label ({NO_GOLD})": found.dropped}
+    rows = {"used": len(pairs), SEEN: len(found) - len(pairs), f"without a label ({NO_GOLD})": found.dropped}
     if pairs.kind == "retrieval" or pairs.dropped:
-        logger.info("%s: %s", place, added_up(rows, "rows", ["duplicates"] if pairs.kind == "retrieval" else []))
+        logger.info("%s: %s", place, added_up(rows, "rows", [SEEN] if pairs.kind == "retrieval" else []))
     return _collapsed(pairs) if pairs.kind == "classes" else pairs
 
 
@@ -273,7 +275,7 @@ def checked(pairs: Pairs, place: str) -> Pairs:
     Raises:
         DataError: If there are too few, or all have one target.
     """
-    pairs = _each_once(pairs, place) if pairs.kind == "retrieval" else pairs
+    pairs = _each_once(pairs) if pairs.kind == "retrieval" else pairs
     n, (least, what, target) = len(pairs), NEEDS[pairs.kind]
     if n < least:
         raise DataError(f"{place} holds {how_many(n, 'pairs')}, but {what} needs at least {least}. Give more pairs.")
@@ -283,14 +285,8 @@ def checked(pairs: Pairs, place: str) -> Pairs:
     return pairs
 
 
-def _each_once(pairs: Pairs, place: str) -> Pairs:
+def _each_once(pairs: Pairs) -> Pairs:
     kept = unique_pairs(zip(pairs.first, pairs.second, strict=True))
-    if dropped := len(pairs) - len(kept):
-        logger.warning(
-            "%s: %d of %d pairs are left out: their query or text occurs before, and only one right text of a query "
-            "is scored.",
-            *(place, dropped, len(pairs)),
-        )
     first, second = zip(*kept, strict=True) if kept else ((), ())
     return replace(pairs, first=first, second=second, subsets=())
 

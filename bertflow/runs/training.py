@@ -175,9 +175,10 @@ def train_flow(
             require_same_inputs(run.begun, facts, opened)
         run.say(f"text      {how_many(len(sentences), 'sentences')}")
         x = embedded(opened, sentences, data.store, without_text_hashes=without_text_hashes)
+        narrow = warn_if_narrow(some_rows(x, MOST), sentences)
         fit = FlowFit(x, recipe, seed, sentences, opened)
         finish = partial(_write_result, run.path, fit, opened, None if without_text_hashes else hashes)
-        result = FlowRun(run.path, "done", raw=opened, narrow=warn_if_narrow(some_rows(x, MOST), sentences))
+        result = FlowRun(run.path, "done", raw=opened, narrow=narrow)
         last = partial(_write_report, run, fit, result, sentences) if report else None
         status = run.train(fit.run, opened, {"text": facts, "seed": seed}, finish, save_encoder, last)
     return replace(result, status=status) if status else None

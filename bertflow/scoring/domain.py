@@ -75,7 +75,7 @@ class DomainReport(AbstractResult):
         yield from self._told(*SHOWN)
 
     def answer(self) -> Iterator[Table | str]:
-        """The same, with fewer sentences, each in one line."""
+        """The parts, with fewer sentences, each in one line."""
         yield from self._told(*BRIEF)
 
     def _told(self, most: int, width: int) -> Iterator[Table | str]:

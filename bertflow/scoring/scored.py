@@ -106,7 +106,7 @@ class ScoredPairs(AbstractResult):
         yield from self._saved()
 
     def answer(self) -> Iterator[Table | str]:
-        """The same, with fewer pairs and sentences, each in one line."""
+        """The parts, with fewer pairs and sentences, each in one line."""
         yield from self._told(BRIEF, 15 if "probability" in self.header else 20)
         yield from self.domain.answer() if self.domain else ()
         yield from self._saved()

@@ -192,7 +192,7 @@ def test_a_corpus_of_one_sentence_is_no_corpus_to_fit_on(write, refusal):
     sentences = load_sentences(write("a.txt", "Alone.\nAlone.\n"))
     assert sentences == ["Alone."]
     assert refusal(require_corpus, sentences) == (
-        "Fitting needs a corpus of at least 2 different sentences, got 1 sentence. Give more text."
+        "Fitting needs at least 2 different sentences, got 1. Give more text."
     )
 
 
