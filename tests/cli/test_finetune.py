@@ -40,7 +40,7 @@ def test_a_run_is_evaluated_as_its_encoder(arguments, tmp_path, capsys):
     (tmp_path / "binary.tsv").write_text("a\tb\tlabel\nthe dog\ta cat\t1\na bird\tthe man\t0\n")
     options = [f"--binary={tmp_path / 'binary.tsv'}", "--device=cpu", "--details"]
     assert bertflow(["evaluate", str(tmp_path / "run"), *options]) == 0
-    assert "raw: encoder run, pooling mean(2), max length 64, " in capsys.readouterr().out
+    assert "run: encoder run, pooling mean(2), max length 64, " in capsys.readouterr().out
 
 
 def test_one_step_is_not_called_steps(arguments, capsys):
