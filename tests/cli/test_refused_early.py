@@ -125,7 +125,6 @@ EARLY = {
         "--finetune.joint nonsense": "Unknown joint loss",
         "--data.pairs missing.tsv": "missing.tsv is missing",
         "--data.max_pairs 0": "max_pairs should be 1 or more",
-        "--finetune.batch_size 999": "A step needs 999 pairs (finetune.batch_size), got 176 to train on.",
         "--data.top_score -1": "top_score should be 1 or more",
         "--finetune.max_length 9999": "max_length must be from 3 to 64 tokens",
         f"--finetune.batch_size 15 {TWO_RANKS}": "must be a multiple of 2, got 15",
@@ -139,7 +138,6 @@ EARLY = {
     "finetune on text": {
         "--data.pairs other.tsv": "Unrecognized arguments: text.txt. `bertflow finetune --print_config` shows all",
         "--data.only entailment": "The option data.only means nothing to simcse. Leave it out.",
-        "--finetune.batch_size 999": "A step needs 999 pairs (finetune.batch_size), got 423 to train on.",
         "--objective in-batch-negatives --data.columns [a]": "data.columns means nothing to in-batch-negatives.",
     },
     "embed": ENCODER
