@@ -115,8 +115,7 @@ def standardize_map(moments: Moments) -> AffineMap:
 
     Source: "SN" of Li et al. 2020, arXiv:2011.05864, table 5.
     """
-    _require_spread(moments)
-    deviation = np.sqrt(np.diag(moments.covariance))
+    deviation = np.sqrt(np.diag(_varied(moments).covariance))
     kept = _kept(deviation, moments, "coordinates", "set to zero")
     scale = np.divide(1.0, deviation, out=np.zeros_like(deviation), where=kept)
     return AffineMap(moments.mean, np.diag(scale), np.diag(np.where(kept, deviation, 0.0)))
@@ -177,7 +176,6 @@ def all_but_the_top_map(moments: Moments, k: int = 3) -> AffineMap:
     Source: Mu & Viswanath 2018, arXiv:1702.01417, algorithm 1. Their code projects on the directions of the uncentered
     matrix; the paper, and we, center first.
     """
-    _require_spread(moments)
     if k < 0:
         raise UsageError(f"All-but-the-top takes out k directions, k >= 0; got k={k}.")
     if k >= moments.dim:
@@ -186,7 +184,7 @@ def all_but_the_top_map(moments: Moments, k: int = 3) -> AffineMap:
             stacklevel=3,
         )
         k = moments.dim - 1
-    top = principal_directions(moments)[1][:, :k]
+    top = principal_directions(_varied(moments))[1][:, :k]
     projection = np.eye(moments.dim) - top @ top.T
     return AffineMap(moments.mean, projection, projection)
 
@@ -202,19 +200,20 @@ def principal_directions(moments: Moments) -> tuple[Float64, Float64]:
 
 def _kept_directions(moments: Moments) -> tuple[Float64, Float64]:
     """The ``principal_directions`` without null ones, whose number is logged."""
-    _require_spread(moments)
-    deviation, directions = principal_directions(moments)
+    deviation, directions = principal_directions(_varied(moments))
     rank = int(_kept(deviation, moments, "directions", "left out").sum())
     return deviation[:rank], directions[:, :rank]
 
 
-def _require_spread(moments: Moments) -> None:
+def _varied(moments: Moments) -> Moments:
+    """Moments of two rows or more, which are not all equal."""
     if moments.n < 2:
         raise DataError(f"A covariance needs at least 2 rows, got {moments.n}. Fit on more sentences.")
     if math.sqrt(np.trace(moments.covariance)) <= EQUAL_SHARE * math.sqrt(moments.mean_square_norm):
         raise DataError(
             f"All {moments.n} rows are equal, so there is nothing to calibrate. Fit on different sentences."
         )
+    return moments
 
 
 def _kept(deviation: Float64, moments: Moments, what: str, how: str) -> np.ndarray[Any, np.dtype[np.bool_]]:

@@ -136,10 +136,8 @@ def correlation(name: str, a: NDArray[np.floating], b: NDArray[np.floating]) -> 
     Raises:
         DataError: If the samples differ in length, are fewer than three, not finite or all equal.
     """
-    for label, values in (("first", a), ("second", b)):
-        _refuse(label, np.asarray(values), len(a))
-    scores = CORRELATIONS[name]
-    return float(weighted_correlations(scores(a), [scores(b)], np.ones((1, len(a))))[0, 0])
+    one, other = (CORRELATIONS[name](_sample(*given, len(a))) for given in (("first", a), ("second", b)))
+    return float(weighted_correlations(one, [other], np.ones((1, len(a))))[0, 0])
 
 
 def spearman(a: NDArray[np.floating], b: NDArray[np.floating]) -> float:
@@ -152,7 +150,9 @@ def pearson(a: NDArray[np.floating], b: NDArray[np.floating]) -> float:
     return correlation("pearson", a, b)
 
 
-def _refuse(label: str, values: NDArray[np.floating], n: int) -> None:
+def _sample(label: str, given: NDArray[np.floating], n: int) -> NDArray[np.floating]:
+    """A sample of ``n`` values that has a correlation."""
+    values = np.asarray(given)
     if values.ndim != 1 or len(values) != n:
         raise DataError(f"A correlation needs two samples of one length, got {n} values and shape {values.shape}.")
     if n < FEWEST:
@@ -162,6 +162,7 @@ def _refuse(label: str, values: NDArray[np.floating], n: int) -> None:
         raise DataError(f"A correlation needs finite numbers, but value {at} of the {label} sample is {values[at]}.")
     if values.min() == values.max():
         raise DataError(f"A correlation needs variance, but all {n} values of the {label} sample are {values[0]}.")
+    return values
 
 
 def jackknife(name: str, a: NDArray[np.floating], b: NDArray[np.floating]) -> Float64:

@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 from urllib.parse import unquote
 
 MOST_RESAMPLES = 10**6
@@ -128,26 +129,16 @@ def without_null_warnings() -> AbstractContextManager[object]:
     return warnings.catch_warnings(action="ignore", category=NullDirectionWarning)
 
 
-def require_between(least: float, most: float = sys.float_info.max, **given: float | None) -> None:
-    """Refuse numbers that are too small, too large or not a number; None is what was not given.
+def require_between(least: float, most: float = sys.float_info.max, **given: Any) -> None:
+    """Refuse numbers that are too small, too large or not a number; not None, which was not given, nor a word as "all".
 
     Raises:
         UsageError: For the first one, with its name.
     """
     for name, value in given.items():
-        if value is not None and not least <= value <= most:
+        if not isinstance(value, str | None) and not least <= value <= most:
             span = f"{least:,} or more" if most == sys.float_info.max else f"from {least:,} to {most:,}"
             raise UsageError(f"{name} should be {span}, got {value:,}.")
-
-
-def require_directions(wanted: object, dim: int) -> None:
-    """Refuse to keep more directions than embeddings have, before they are made; words, as "all", are no number.
-
-    Raises:
-        UsageError: If there are not so many.
-    """
-    if isinstance(wanted, int):
-        require_between(1, dim, n_components=wanted)
 
 
 def require_seed(seed: int | None) -> None:

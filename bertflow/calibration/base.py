@@ -32,7 +32,7 @@ from bertflow.calibration.same_space import require_lengths
 from bertflow.calibration.saving import Provenance, write_calibrator
 from bertflow.encoder.abstract import Role, SentenceEncoder, is_encoder
 from bertflow.encoder.device import in_blocks
-from bertflow.errors import BadRowsError, DataError, UsageError, require_directions
+from bertflow.errors import BadRowsError, DataError, UsageError, require_between
 from bertflow.files import atomic_folder
 from bertflow.maps import BandMap, FittedMap, RoleMap, RowMap, UnitMap, fitted_map, gap_of, of_role, unit
 from bertflow.moments import Float64, Moments, odd_rows, require_finite
@@ -84,8 +84,9 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         parameters = ", ".join(f"{key}={value!r}" for key, value in self.recorded().items())
         return f"{type(self).__name__}({parameters})"
 
-    def _require_parameters(self) -> None:
-        """Refuse parameters of a wrong type or out of range, before anything is fitted."""
+    def _parameters(self) -> list[Any]:
+        """The parameters of a fit, of the right types and in range; those that are not are refused."""
+        return []
 
     def require_encoder(self, description: Mapping[str, Any] | None) -> None:
         """Refuse an encoder that it is not for, by its ``describe()``; None for bare embeddings. Here, none is."""
@@ -116,7 +117,7 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
                 f"{type(sentences).__name__}. For embeddings use fit(x)."
             )
         self.require_encoder(encoder.describe())
-        require_directions(getattr(self, "n_components", None), encoder.dim)
+        require_between(1, encoder.dim, n_components=getattr(self, "n_components", None))
         distinct = list(dict.fromkeys(sentences))
         asked = None if queries is None else encoder.encode_query(queries, progress=progress)
         self._fit(encoder.encode(distinct, progress=progress), asked, encoder, distinct)
@@ -232,7 +233,7 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
     def _validated(self, X: ArrayLike, reset: bool, **options: Any) -> NDArray[np.floating]:
         if reset:
-            self._require_parameters()
+            self._parameters()
         with _in_one_line():
             x: NDArray[np.floating] = validate_data(self, X, reset=reset, **FLOATS, **options)
             return x

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bertflow.affine import AffineMap, whitening_map
-from bertflow.calibration.closed_forms import CLOSED_FORMS, AbstractClosedForm, read_kind, require_count
+from bertflow.calibration.closed_forms import CLOSED_FORMS, AbstractClosedForm, read_kind, whole_number
 from bertflow.encoder.pooling import parse_pooling
 from bertflow.errors import DataError, UnknownNameError, UsageError
 from bertflow.maps import BandMap, side_by_side
@@ -45,20 +45,19 @@ class Blocks(AbstractClosedForm):
         self.n_components = n_components
         self.blocks = blocks
 
-    def _require_parameters(self) -> None:
+    def _parameters(self) -> list[Any]:
         one = self._one()
         if self.n_components is not None and not one.row.affine:
             raise UsageError(
                 f"{self.calibrator} is not affine, so the moments do not tell which {self.n_components} directions to "
                 "keep. Leave n_components out, or use whitening or ridge."
             )
-        for name, value, of in (("n_components", self.n_components, "directions"), ("blocks", self.blocks, "layers")):
-            if value is not None:
-                require_count(f"Blocks({name}=...)", value, 1, of)
+        named = (("n_components", self.n_components, "directions"), ("blocks", self.blocks, "layers"))
+        return [value is None or whole_number(f"Blocks({name}=...)", value, 1, of) for name, value, of in named]
 
     def require_encoder(self, description: Mapping[str, Any] | None) -> None:
         """Refuse a pooling that is not a concatenation."""
-        self._require_parameters()
+        self._parameters()
         self._count(description)
 
     def _one(self) -> AbstractClosedForm:

@@ -31,17 +31,19 @@ ALIASES: Mapping[str, str] = {"gaussian": "whitening", "sn": "standardize", "nat
 _SPELLING = re.compile(r"(?P<name>[a-z]+(-[a-z]+)*)(\((?P<value>.+)\))?")
 
 
-def require_count(parameter: str, value: object, least: int, of: str = "directions") -> None:
-    """Refuse what is not a whole number of at least ``least``."""
+def whole_number(parameter: str, value: Any, least: int, of: str = "directions") -> Any:
+    """The value of a parameter that is a whole number of at least ``least``."""
     if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
         raise UsageError(f"{parameter} takes a whole number of {of}, {least} or more, got {value!r}.")
+    return value
 
 
-def require_number(parameter: str, value: object, most: float = sys.float_info.max) -> None:
-    """Refuse what is not a number from 0 to ``most``."""
+def real_number(parameter: str, value: Any, most: float = sys.float_info.max) -> Any:
+    """The value of a parameter that is a number from 0 to ``most``."""
     if not isinstance(value, numbers.Real) or isinstance(value, bool) or not 0 <= float(value) <= most:
         takes = "of 0 or more" if most > 1 else f"from 0 to {most:g}"
         raise UsageError(f"{parameter} takes a number {takes}, got {value!r}.")
+    return value
 
 
 @dataclass(frozen=True)
@@ -70,19 +72,17 @@ class AbstractClosedForm(AbstractCalibrator):
 
     row: ClassVar[ClosedForm]
 
-    def _require_parameters(self) -> None:
-        row, own = self.row, type(self).__name__
-        value, where = vars(self).get(row.parameter), f"{own}({row.parameter}=...)"
-        if row.least is not None and not (value is None and row.optional):
-            require_count(where, value, row.least)
-        if row.parameter and row.least is None:
-            require_number(where, value)
-        if row.share:
-            require_number(f"{own}({row.share}=...)", vars(self)[row.share], 1)
+    def _parameters(self) -> list[Any]:
+        row, own, value = self.row, type(self).__name__, vars(self).get(self.row.parameter)
+        if row.parameter and not (value is None and row.optional):
+            where = f"{own}({row.parameter}=...)"
+            value = real_number(where, value) if row.least is None else whole_number(where, value, row.least)
+        share = [real_number(f"{own}({row.share}=...)", vars(self)[row.share], 1)] if row.share else []
+        return [value, *share] if row.parameter else share
 
     def closed_form(self, moments: Moments) -> AffineMap | BandMap:
         """The map, read off moments."""
-        return self.row.read(moments, *(vars(self)[name] for name in (self.row.parameter, self.row.share) if name))
+        return self.row.read(moments, *self._parameters())
 
     def _fit_map(self, *_: object) -> AffineMap | BandMap:
         return self.closed_form(self.moments_)
@@ -91,7 +91,7 @@ class AbstractClosedForm(AbstractCalibrator):
         """Fit to moments that were gathered elsewhere: streamed, merged over machines, or those of a calibrator."""
         if not isinstance(moments, Moments):
             raise UsageError(f"fit_moments takes Moments, got {type(moments).__name__}. For embeddings use fit(x).")
-        self._require_parameters()
+        self._parameters()
         self.moments_, self.provenance_, self.facts_ = moments, provenance, {}
         self.n_features_in_ = moments.dim
         self._keep(self.closed_form(self.moments_))
@@ -286,7 +286,7 @@ def read_kind(
     name, text = ALIASES.get(match["name"], match["name"]), match["value"]
     kind = lookup(what, kinds, name)
     if text and kind.nests:
-        kind.make(**kind.parameters(text))._require_parameters()
+        kind.make(**kind.parameters(text))._parameters()
     if text is None or text in kind.words or kind.nests:
         return name, text, ()
     (form, number), parts = kind.form, text.replace(" ", "").split(",")

@@ -100,12 +100,11 @@ class FlowCalibrator(AbstractDensity):
         kept = {} if self.n_components == "auto" else {"n_components": self.n_components}
         return resolve(preset_for(self.preset, self.purpose), {**(self.changes or {}), **kept})
 
-    def _require_parameters(self) -> None:
+    def _parameters(self) -> list[Any]:
         for name, value in (("changes", self.changes), ("trainer", self.trainer)):
             if not (value is None or isinstance(value, Mapping)):
                 raise UsageError(f"FlowCalibrator({name}=...) takes a mapping of options to values, got {value!r}.")
-        _seed(self.random_state)
-        self.recipe  # noqa: B018 - checks each of its fields
+        return [self.recipe, _seed(self.random_state), self.trainer]
 
     def _fit_map(
         self,
@@ -119,7 +118,7 @@ class FlowCalibrator(AbstractDensity):
         from bertflow.training.auto import plain_moments
         from bertflow.training.flow_fit import fit_flow
 
-        fitted = fit_flow(x, self.recipe, _seed(self.random_state), self.trainer, plain_moments(encoder, sentences))
+        fitted = fit_flow(x, *self._parameters(), plain=plain_moments(encoder, sentences))
         self.facts_ = asdict(fitted.record)
         return fitted.map
 

@@ -19,7 +19,7 @@ from bertflow.calibration.flow import flow_on_rows
 from bertflow.calibration.spelling import parse_calibrator
 from bertflow.data.arrays import usable_rows
 from bertflow.data.lines import leave_out
-from bertflow.errors import BadRowsError, DataError, RowError, UsageError, require_directions
+from bertflow.errors import BadRowsError, DataError, RowError, UsageError, require_between
 from bertflow.moments import Moments, odd_rows
 from bertflow.progress import Advance, bar
 from bertflow.retrieval.collections import AbstractCollection, CollectionRows, Id, Part
@@ -73,7 +73,7 @@ def fitted_to(
     """A calibrator, fitted to rows of a collection: to all in one pass, or to a random sample."""
     made, facts = parse_calibrator(asked.calibrator), source.facts
     recipe = flow_recipe(made, asked.calibrator, asked.preset, asked.purpose, asked.seed)
-    require_directions(getattr(made, "n_components", None), facts.dim)
+    require_between(1, facts.dim, n_components=getattr(made, "n_components", None))
     share = (asked.fit_rows or (FLOW_ROWS if recipe else facts.n)) / facts.n
     with bar(facts.n, "fitting", progress, "rows") as advance:
         blocks = _sampled(source, parts, share, asked.seed or 0, advance)

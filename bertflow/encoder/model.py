@@ -178,7 +178,7 @@ def without_captures(model: PreTrainedModel) -> PreTrainedModel:
     """The model without the hooks of ``CAPTURING``: transformers installs them again when it needs them."""
     for module in model.modules():
         module.__dict__.pop(INSTALLED, None)
-        for number, hook in list(module._forward_hooks.items()):
-            if hook.__module__ == CAPTURING:
-                del module._forward_hooks[number]
+        hooks = module._forward_hooks
+        for number in [number for number, hook in hooks.items() if hook.__module__ == CAPTURING]:
+            del hooks[number]
     return model

@@ -21,7 +21,7 @@ from bertflow.encoder.abstract import Role
 from bertflow.encoder.architecture import quiet_transformers
 from bertflow.encoder.batching import Batch, TokenizedText
 from bertflow.encoder.device import sent
-from bertflow.encoder.folders import DEFAULTS, Prompts, write_facts
+from bertflow.encoder.folders import DEFAULTS, ModelFolder, Prompts, write_facts
 from bertflow.encoder.locating import open_model
 from bertflow.encoder.model import BlockStack, without_captures, word_embeddings
 from bertflow.encoder.pooling import STATIC_POOLINGS, TEMPLATED, TOKEN_REDUCTIONS, parse_pooling
@@ -84,7 +84,7 @@ class TransformerEncoder(AbstractTokenEncoder):
         template: str | None = None,
     ) -> None:
         super().__init__(EncoderSpec.of(model, pooling, max_length, device, dtype, revision, prompt, chunks, template))
-        self._read_seen()
+        self.counts, self.supervision = _seen_in(self.spec.folder)
         self._may_change = self._lent = False
         if token_counts is not None:
             self.counts = TokenCounts.given(token_counts, self.tokenizer)
@@ -105,13 +105,8 @@ class TransformerEncoder(AbstractTokenEncoder):
         vars(other).update(vars(self))
         AbstractTokenEncoder.__init__(other, replace(self.spec, pooling=row))
         other._stacks = self._stacks
-        other._read_seen()
+        other.counts, other.supervision = _seen_in(self.spec.folder)
         return other
-
-    def _read_seen(self) -> None:
-        folder = self.spec.folder
-        self.counts = TokenCounts.read(folder) if folder.record else None
-        self.supervision = Supervision.read(folder.path, folder.record)
 
     def encode_poolings(
         self, sentences: Sequence[str], poolings: Sequence[str], progress: bool | None = None, role: Role = "document"
@@ -195,6 +190,11 @@ class TransformerEncoder(AbstractTokenEncoder):
                 seen.write(folder)
         beside = {"license": own.license, "imports": own_modules(TOKEN_REDUCTIONS.get(self.pooling.tokens, ""))}
         write_facts(folder, self.describe() | {key: value for key, value in beside.items() if value})
+
+
+def _seen_in(folder: ModelFolder) -> tuple[TokenCounts | None, Supervision | None]:
+    """The text that a saved encoder has seen."""
+    return TokenCounts.read(folder) if folder.record else None, Supervision.read(folder.path, folder.record)
 
 
 class StaticEncoder(AbstractTokenEncoder):

@@ -63,13 +63,11 @@ class Glow(Transform):
         Raises:
             UsageError: If the rows are half precision: a log-determinant is a sum of hundreds of terms.
         """
-        _refuse_half(inputs)
-        return self.flow(inputs, context)
+        return self.flow(_exact(inputs), context)
 
     def inverse(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Rows z (n, dim) -> x (n, dim) and log |det dx/dz| (n,)."""
-        _refuse_half(inputs)
-        return self.flow.inverse(inputs, context)
+        return self.flow.inverse(_exact(inputs), context)
 
     def log_prob(self, x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
         """Log density (n,) of the rows ``x`` (n, dim), in nats.
@@ -87,9 +85,11 @@ class Glow(Transform):
         return self.inverse(normal_sample(n, self.dim, next(self.parameters()), generator))[0]
 
 
-def _refuse_half(rows: Tensor) -> None:
+def _exact(rows: Tensor) -> Tensor:
+    """Rows that are not in half precision."""
     if rows.dtype in (torch.float16, torch.bfloat16):
         raise UsageError(f"The flow works in float32 or float64, got {rows.dtype}. Convert the rows with .float().")
+    return rows
 
 
 def normal_log_prob(z: Tensor) -> Tensor:

@@ -173,8 +173,8 @@ def _calibrated_recipe(calibrator: AbstractCalibrator, folder: Path, store: Embe
     }
 
 
-def check_output(output: Path, source: Source) -> None:
-    """Refuse an output that rows cannot be written to.
+def is_file(output: Path, source: Source) -> bool:
+    """Whether calibrated rows of a source are written to a file, by the name of the output; else to a store.
 
     Raises:
         UsageError: If it is of another kind.
@@ -189,6 +189,7 @@ def check_output(output: Path, source: Source) -> None:
         raise UsageError(f"Plain vectors are written to {' or '.join(FORMATS)}, got {output}. Name such a file.")
     elif output.suffix or output.is_file():
         raise UsageError(f"{output} should be {', '.join(FORMATS)} or a folder, without an ending. Name one of these.")
+    return output.suffix in FORMATS
 
 
 def write_calibrated(output: Path, source: Source, calibrator: AbstractCalibrator, advance: Advance) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from bertflow.data.pairs import Pairs
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.options import EncoderRecipe
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.errors import BertflowError, UsageError, how_many, require_directions
+from bertflow.errors import BertflowError, UsageError, how_many, require_between
 from bertflow.files import write_json, write_text
 from bertflow.finetuning import FinetuneRecipe
 from bertflow.finetuning.fitting import SiameseFit, siamese_options
@@ -37,7 +37,7 @@ from bertflow.store.embeddings import embedded, some_rows
 from bertflow.store.text import exact_hashes, text_digest
 from bertflow.tables import Strong
 from bertflow.text_keys import digest, hash_texts
-from bertflow.training.batches import require_row_each
+from bertflow.training.batches import shared_units
 from bertflow.training.flow_fit import FlowFit, trainer_options
 from bertflow.training.module import require_precision
 from bertflow.training.recipe import Recipe
@@ -157,9 +157,9 @@ def train_flow(
     opened = trainable_encoder(encoder, pooling=recipe.pooling, max_length=recipe.max_length)
     with run:
         pl.seed_everything(seed, verbose=False)
-        require_row_each(recipe.batch_size // recipe.unit, run.trainer.world_size, recipe.unit)
+        shared_units(recipe.batch_size // recipe.unit, run.trainer.world_size, recipe.unit)
         run.say(_said(opened))
-        require_directions(recipe.n_components, opened.dim)
+        require_between(1, opened.dim, n_components=recipe.n_components)
         sentences = given or training_text(data, seed)
         source = "sentences" if given else data.tasks or data.sentences or "docstrings of installed packages"
         # A sentence that comes twice would be learned by heart, and could be both trained on and held out.

@@ -19,7 +19,7 @@ from bertflow.data.vectors import FORMATS, Vectors
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.options import EncoderOptions
 from bertflow.encoder.reading import AbstractTokenEncoder
-from bertflow.errors import BadRowsError, UsageError, how_many, require_directions
+from bertflow.errors import BadRowsError, UsageError, how_many, require_between
 from bertflow.files import require_place
 from bertflow.opening import load
 from bertflow.progress import bar, place, reading
@@ -190,7 +190,7 @@ def fit_rows(
     source = sources.open_source(*named)
     provenance = Provenance.of(source.recipe, source.text_hashes) if isinstance(source, EmbeddingStore) else None
     made.require_encoder(provenance.encoder if provenance else None)
-    require_directions(getattr(made, "n_components", None), source.dim)
+    require_between(1, source.dim, n_components=getattr(made, "n_components", None))
     begin = time.monotonic()
     with sources.ranks() as (rank, world), bar(source.n // world, "fitting", progress, "rows") as advance:
         moments = sources.moments_over_ranks(source, rank, world, advance, made.divides)
@@ -213,11 +213,11 @@ def transform_rows(
     """Calibrate rows; a store that was begun is continued."""
     require_place(output, folder=output.suffix not in FORMATS)
     fitted, source = load_calibrator(calibrator), sources.open_source(*named)
-    sources.check_output(output, source)
+    to_file = sources.is_file(output, source)
     sources.require_same(fitted, calibrator, source, bare)
     begin, kept = time.monotonic(), 0
     with bar(source.n, "calibrating", progress, "rows") as advance:
-        if isinstance(source, Vectors) or output.suffix in FORMATS:
+        if to_file or isinstance(source, Vectors):
             n, kept = sources.write_calibrated(output, source, fitted, advance)
         else:
             with sources.resumable("What is done is kept"):

@@ -77,8 +77,8 @@ def hold_out(n: int, share: float, seed: int, unit: int = 1) -> tuple[NDArray[np
     return np.sort(order[held // unit :]) * unit, np.sort(order[: held // unit]) * unit
 
 
-def require_row_each(units: int, world: int, unit: int) -> None:
-    """Refuse batches of so many units, of ``unit`` rows each, that some of ``world`` ranks would have none of.
+def shared_units(units: int, world: int, unit: int) -> int:
+    """The units of a batch, of ``unit`` rows each, if each of ``world`` ranks has one.
 
     Raises:
         UsageError: If there are more ranks than units.
@@ -88,6 +88,7 @@ def require_row_each(units: int, world: int, unit: int) -> None:
             f"Each of {world} processes needs a row of every batch, but a batch has {units * unit} rows in units of "
             f"{unit}. Raise flow.batch_size, or start fewer processes."
         )
+    return units
 
 
 @dataclass(eq=False)
@@ -118,8 +119,8 @@ class ShuffledBatches:
     next_batch: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        self.units_in_batch = max(1, min(self.batch_size // self.unit, len(self.units)))
-        require_row_each(self.units_in_batch, self.world, self.unit)
+        units = max(1, min(self.batch_size // self.unit, len(self.units)))
+        self.units_in_batch = shared_units(units, self.world, self.unit)
 
     @property
     def sampler(self) -> "ShuffledBatches":
