@@ -126,13 +126,12 @@ def read_arrays(
     Raises:
         DataError: If the file is missing or damaged, holds other arrays, or a number that is not finite.
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
+    import safetensors.numpy
 
     require_files(path, parts=True)
     try:
-        arrays = load_file(path)
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        arrays = safetensors.numpy.load_file(path)
+    except (safetensors.SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{path} is damaged: it should hold safetensors, but: {reason_of(error)}. {do}") from None
     forms = {name: (str(array.dtype), array.ndim) for name, array in arrays.items()}
     if wanted is not None and forms != (
@@ -183,8 +182,8 @@ def require_whole(
             raise DataError(f"{path} is damaged: its checksum is not the one in {record.name}. {do}.")
 
 
-def require_types(options: object, group: str) -> None:
-    """Refuse a dataclass with a value of another type than its field states, or a number that is not finite.
+def require_fields(options: object, group: str, least: Mapping[str, float]) -> None:
+    """Refuse a dataclass with a value of another type than its field states, or a number not finite or below its least.
 
     Raises:
         UsageError: For the first one, as ``group.name``.
@@ -199,17 +198,8 @@ def require_types(options: object, group: str) -> None:
             wrong = [each["msg"].removeprefix("Input should be ") for each in error.errors()]
         if wrong:
             raise UsageError(f"{group}.{name} should be {' or '.join(wrong)}, got {value!r}.")
-
-
-def require_least(options: object, group: str, least: Mapping[str, float]) -> None:
-    """Refuse options with a number below its least value.
-
-    Raises:
-        UsageError: For the first one, as ``group.name``.
-    """
-    for name, bound in least.items():
-        if getattr(options, name) < bound:
-            raise UsageError(f"{group}.{name} must be at least {bound}, got {getattr(options, name)}.")
+        if name in least and isinstance(plain, int | float) and plain < least[name]:
+            raise UsageError(f"{group}.{name} must be at least {least[name]}, got {value}.")
 
 
 def other_version(name: object, found: object, wanted: object, do: str) -> str:

@@ -235,8 +235,7 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         if reset:
             self._parameters()
         with _in_one_line():
-            x: NDArray[np.floating] = validate_data(self, X, reset=reset, **FLOATS, **options)
-            return x
+            return np.asarray(validate_data(self, X, reset=reset, **FLOATS, **options))
 
     def save(self, folder: str | Path) -> None:
         """Write the calibrator as a folder: ``calibrator.json`` and safetensors, whole or not at all."""

@@ -118,7 +118,7 @@ class FlowCalibrator(AbstractDensity):
         from bertflow.training.auto import plain_moments
         from bertflow.training.flow_fit import fit_flow
 
-        fitted = fit_flow(x, *self._parameters(), plain=plain_moments(encoder, sentences))
+        fitted = fit_flow(x, self.recipe, _seed(self.random_state), self.trainer, plain_moments(encoder, sentences))
         self.facts_ = asdict(fitted.record)
         return fitted.map
 

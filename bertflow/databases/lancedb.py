@@ -24,8 +24,7 @@ from bertflow.retrieval.address import Address
 from bertflow.retrieval.collections import AbstractCollection, CollectionFacts, CollectionRows, Id, Part, Switch
 
 with needs("lancedb", "lancedb"):
-    import lancedb
-    from lancedb import index as indices
+    import lancedb.index
 
 logger = logging.getLogger("bertflow")
 
@@ -167,7 +166,7 @@ class LanceCollection(AbstractCollection):
             if not options and kind not in SCALAR:
                 logger.info("%s: the index %s (%s) is not copied. Make it yourself.", self.address, one.name, kind)
             elif one.name not in there:
-                table.create_index(one.columns[0], config=getattr(indices, kind)(**options), name=one.name)
+                table.create_index(one.columns[0], config=getattr(lancedb.index, kind)(**options), name=one.name)
 
     def search(self, queries: NDArray[np.float32], k: int, exact: bool = False) -> list[list[Id]]:
         """By the index where there is one, else exactly."""

@@ -14,9 +14,7 @@ from bertflow.retrieval.address import Address
 with needs("psycopg, pgvector", "pgvector"):
     import psycopg
     from pgvector.psycopg import register_vector
-    from psycopg import sql
-    from psycopg.conninfo import make_conninfo
-    from psycopg.rows import namedtuple_row
+    from psycopg import conninfo, rows, sql
 
 Name: TypeAlias = "str | tuple[str, ...] | sql.Composable"
 """Name of a table or column in a statement: one name, those of schema and table, or anything else that is composed."""
@@ -91,14 +89,14 @@ def connect(address: Address) -> "psycopg.Connection[Any]":
         DataError: If it has no pgvector.
     """
     try:
-        place = make_conninfo(address.place, **{**DEFAULTS, **address.options})
+        place = conninfo.make_conninfo(address.place, **{**DEFAULTS, **address.options})
     except psycopg.ProgrammingError as error:
         bare = replace(address, options={})  # they may be anything
         raise UsageError(
             f"{bare} should hold postgresql://USER@HOST:PORT/DATABASE and options of libpq: {reason_of(error)}."
         ) from None
     # Poolers between us and the server know no prepared statements.
-    options: Mapping[str, Any] = {"autocommit": True, "prepare_threshold": None, "row_factory": namedtuple_row}
+    options: Mapping[str, Any] = {"autocommit": True, "prepare_threshold": None, "row_factory": rows.namedtuple_row}
     opened = psycopg.connect(place, cursor_factory=psycopg.RawCursor, **options)
     if opened.execute(HOME).fetchone() is None:
         opened.close()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bertflow.errors import UsageError
-from bertflow.records import require_least
+from bertflow.records import require_fields
 from bertflow.training.recipe import Recipe, resolve
 
 
@@ -63,7 +63,7 @@ class FinetuneRecipe:
     Shape, optimizer, schedule and clip norm are used; the steps are those of the fine-tuning."""
 
     def __post_init__(self) -> None:
-        require_least(self, "finetune", {"batch_size": 1, "checkpoint_every": 1, "max_length": 1})
+        require_fields(self, "finetune", {"batch_size": 1, "checkpoint_every": 1, "max_length": 1})
         for name in ("learning_rate", "head_learning_rate", "epochs", "scale"):
             if (value := getattr(self, name)) is not None and value <= 0:
                 raise UsageError(f"finetune.{name} must be above 0, got {value:g}.")

@@ -6,7 +6,7 @@ Here: shape and start of a flow, as a configuration states them. Needs no torch,
 from dataclasses import dataclass
 
 from bertflow.errors import UsageError
-from bertflow.records import require_least, require_types
+from bertflow.records import require_fields
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,6 @@ class GlowConfig:
     top))."""
 
     def __post_init__(self) -> None:
-        require_types(self, "glow")
-        require_least(self, "glow", dict.fromkeys(("levels", "depth", "hidden"), 1))
+        require_fields(self, "glow", dict.fromkeys(("levels", "depth", "hidden"), 1))
         if not self.actnorm_factor > 0:
             raise UsageError(f"glow.actnorm_factor must be above 0, got {self.actnorm_factor}.")

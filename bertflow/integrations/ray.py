@@ -45,7 +45,6 @@ from bertflow.moments import Moments
 from bertflow.records import Count, read_arrays, read_record
 
 with needs("ray", "ray"):
-    import ray
     import ray.data
 
 PIECE = 100_000

@@ -22,10 +22,7 @@ from bertflow.serve.protocol import Size
 from bertflow.serve.trying import PAGES, SIMILARITY
 
 with needs("prometheus_client", "serve"):
-    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-    from prometheus_client.core import GaugeMetricFamily
-    from prometheus_client.exposition import choose_encoder
-    from prometheus_client.registry import Collector
+    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, core, exposition, registry
 
 logger = logging.getLogger("bertflow")
 
@@ -52,17 +49,17 @@ class Metrics:
         now: Mapping[str, Callable[[], float]] | None = None,
         window: int = WINDOW,
     ) -> None:
-        self._registry = registry = CollectorRegistry()
+        self._registry = kept_in = CollectorRegistry()
         self._requests = self._counter("requests", "Answers, by route and HTTP status.", ("route", "status"))
         said = "Seconds from the header of a request to the begin of its answer, by route."
-        self._seconds = Histogram("bertflow_request_seconds", said, ("route",), buckets=SECONDS, registry=registry)
+        self._seconds = Histogram("bertflow_request_seconds", said, ("route",), buckets=SECONDS, registry=kept_in)
         self._texts = self._counter("texts", "Texts that were embedded.")
         self._tokens = self._counter("tokens", "Tokens that were read, special tokens included.")
         self._truncated = self._counter("truncated_texts", "Texts that were cut at max_length, which needs --truncate.")
         for name, value in (now or {}).items():
             said = name.replace("_", " ").capitalize() + "."
-            Gauge(f"bertflow_{name}", said, registry=registry).set_function(value)
-        self._domain = None if domain is None else DomainWatch(domain, registry, window)
+            Gauge(f"bertflow_{name}", said, registry=kept_in).set_function(value)
+        self._domain = None if domain is None else DomainWatch(domain, kept_in, window)
 
     def _counter(self, name: str, said: str, labels: tuple[str, ...] = ()) -> Counter:
         return Counter(f"bertflow_{name}", said, labels, registry=self._registry)
@@ -86,25 +83,25 @@ class Metrics:
 
     def body(self, accept: str) -> tuple[bytes, str]:
         """All of it and its media type, by the header ``Accept`` of a request."""
-        encode, kind = choose_encoder(accept)
+        encode, kind = exposition.choose_encoder(accept)
         return encode(self._registry), kind
 
 
-class DomainWatch(Collector):
+class DomainWatch(registry.Collector):
     """Percentiles of texts as they come, and the drift of each window of documents, absent before the first is full.
 
     Queries are another kind of text than documents, so they have percentiles of their own and no part in the drift.
     """
 
-    def __init__(self, check: DomainCheck, registry: CollectorRegistry, window: int) -> None:
+    def __init__(self, check: DomainCheck, kept_in: CollectorRegistry, window: int) -> None:
         self._check, self._window = check, window
         said = "Percent of held-out fitting text that is as strange as a text or stranger; 1 or less is out of domain."
         self._percentiles = Histogram(
-            "bertflow_domain_percentile", said, ("input_type",), buckets=PERCENTILES, registry=registry
+            "bertflow_domain_percentile", said, ("input_type",), buckets=PERCENTILES, registry=kept_in
         )
         self._kept: list[Float32] = []
         self._drift: Drift | None = None
-        registry.register(self)
+        kept_in.register(self)
 
     def watch(self, role: Role, x: Float32) -> None:
         """Look at raw embeddings (n, dim)."""
@@ -118,11 +115,11 @@ class DomainWatch(Collector):
                 self._judge(np.concatenate(self._kept))
                 self._kept = []
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[core.GaugeMetricFamily]:
         """The last window: the evidence stands in the help of ``bertflow_refit_now``, too."""
         if self._drift:
-            yield GaugeMetricFamily("bertflow_refit_now", str(self._drift), float(self._drift.refit))
-            family = GaugeMetricFamily("bertflow_drift", "Evidence of the last window.", labels=["evidence"])
+            yield core.GaugeMetricFamily("bertflow_refit_now", str(self._drift), float(self._drift.refit))
+            family = core.GaugeMetricFamily("bertflow_drift", "Evidence of the last window.", labels=["evidence"])
             for name, number in self._drift.evidence().items():
                 family.add_metric([name], number)
             yield family

@@ -41,12 +41,9 @@ from bertflow.serve.protocol import (
 from bertflow.serve.trying import PAGES, SIMILARITY, as_query, comparison_body, page_with_headers, parse_comparison
 
 with needs("starlette", "serve"):
-    from starlette.applications import Starlette
-    from starlette.exceptions import HTTPException
+    from starlette import applications, exceptions, routing, types
     from starlette.requests import ClientDisconnect, Request
     from starlette.responses import Response
-    from starlette.routing import Route
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 with needs("uvicorn", "serve"):
     import uvicorn
 
@@ -97,10 +94,10 @@ class EmbeddingServer:
         gets = {"/health": self.health, "/metrics": self.metrics, "/v1/models": self.models}
         gets |= dict.fromkeys(PAGES, self.page)
         posts = {PATH: self.embeddings, SIMILARITY: self.similarity}
-        routes = [Route(path, partial(self._admit, answer), methods=["GET"]) for path, answer in gets.items()]
-        routes += [Route(path, partial(self._admit, answer), methods=["POST"]) for path, answer in posts.items()]
-        refusals = (RequestError, BertflowError, HTTPException, ClientDisconnect)
-        app = Starlette(routes=routes, exception_handlers=dict.fromkeys(refusals, _failed))
+        routes = [routing.Route(path, partial(self._admit, one), methods=["GET"]) for path, one in gets.items()]
+        routes += [routing.Route(path, partial(self._admit, one), methods=["POST"]) for path, one in posts.items()]
+        refusals = (RequestError, BertflowError, exceptions.HTTPException, ClientDisconnect)
+        app = applications.Starlette(routes=routes, exception_handlers=dict.fromkeys(refusals, _failed))
         return uvicorn.Config(
             partial(self._watched, app),
             http=Connection,
@@ -195,12 +192,12 @@ class EmbeddingServer:
             answer.cancel()
             leaves.cancel()
 
-    async def _watched(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _watched(self, app: types.ASGIApp, scope: types.Scope, receive: types.Receive, send: types.Send) -> None:
         """Tell the connection when it waits for its client, and count the answers."""
         connection: Connection = scope["state"]["connection"]
         begin = time.perf_counter()
 
-        async def counting(message: Message) -> None:
+        async def counting(message: types.Message) -> None:
             if message["type"] == "http.response.start":
                 if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
                     # Some proxy may have read another body: RFC 9112, section 6.3.
@@ -216,7 +213,7 @@ class EmbeddingServer:
 async def _failed(request: Request, error: Exception) -> Response:
     """What we and Starlette refuse, in OpenAI's form."""
     headers: dict[str, str] = dict(getattr(error, "headers", None) or {})
-    if isinstance(error, HTTPException):
+    if isinstance(error, exceptions.HTTPException):
         error = RequestError(f"{request.method} {request.url.path}: {error.detail}.", status=error.status_code)
     elif isinstance(error, ClientDisconnect):
         error = RequestError("The client went away.", status=499)  # it is not read

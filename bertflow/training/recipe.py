@@ -16,11 +16,11 @@ from typing import Any, Literal
 
 from bertflow.errors import UsageError
 from bertflow.flow import GlowConfig
-from bertflow.records import require_least, require_types
+from bertflow.records import require_fields
 from bertflow.registry import lookup
 
 LEAST: Mapping[str, float] = {
-    **dict.fromkeys(("batch_size", "unit"), 1),
+    **dict.fromkeys(("n_components", "batch_size", "unit"), 1),
     **dict.fromkeys(("epochs", "steps", "warmup_steps", "learning_rate", "linear_rate_share"), 0),
     **dict.fromkeys(("weight_decay", "clip_norm", "tail"), 0),
 }
@@ -97,14 +97,11 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.preset == DEFAULT:  # what is recorded has a version
             object.__setattr__(self, "preset", PURPOSES["similarity"])
-        require_types(self, "flow")
-        require_least(self, "flow", LEAST)
+        require_fields(self, "flow", LEAST)
         if not 0 <= self.ema < 1:
             raise UsageError(f"flow.ema is a decay from 0 (no average) to below 1, got {self.ema}.")
         if self.batch_size % self.unit:
             raise UsageError(f"flow.batch_size must be a multiple of flow.unit ({self.unit}), got {self.batch_size}.")
-        if not isinstance(self.n_components, str):
-            require_least(self, "flow", {"n_components": 1})
         if self.start == "none" and not isinstance(self.n_components, str):
             raise UsageError(
                 f"To keep {self.n_components} directions, flow.start must be whitening, which sorts them by size; the "
