@@ -21,7 +21,7 @@ before a map is built, so that a damaged record costs neither memory nor time.
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -144,13 +144,11 @@ class RoleMap(_Around):
     def forward(self, x: Tensor, query: Tensor | float = 0.0) -> Tensor:
         """(n, dim_in) -> (n, dim_out); ``query`` is 1 for queries, 0 for documents."""
         x = x if x.dtype == torch.float64 else x.float()
-        mapped: Tensor = self.inner(x - query * self.gap.to(x.dtype))
-        return mapped
+        return cast(Tensor, self.inner(x - query * self.gap.to(x.dtype)))
 
     def inverse(self, z: Tensor) -> Tensor:
         """(n, dim_out) -> (n, dim_in), of documents."""
-        found: Tensor = self.inner.inverse(z)
-        return found
+        return cast(Tensor, self.inner.inverse(z))
 
 
 class UnitMap(_Around):
@@ -173,8 +171,7 @@ class UnitMap(_Around):
 
     def forward(self, x: Tensor, *query: Tensor | float) -> Tensor:
         """(n, dim_in) -> (n, dim_out); where the inner map has roles, ``query`` is as there."""
-        mapped: Tensor = self.inner(unit(x), *query)
-        return mapped
+        return cast(Tensor, self.inner(unit(x), *query))
 
     def inverse(self, z: Tensor) -> Tensor:
         """(n, dim_out) -> (n, dim_in), of unit length."""

@@ -11,7 +11,7 @@ import logging
 import platform
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -86,8 +86,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, product: str =
     """Rows x (..., dim_in), weight (dim_out, dim_in), bias (dim_out) -> x @ weight.T + bias (..., dim_out)."""
     learns = torch.is_grad_enabled()
     if _is_faster(x, weight, product, learns):
-        made: Tensor = (_Linear.apply if learns else _product)(x, weight, bias)
-        return made
+        return cast(Tensor, (_Linear.apply if learns else _product)(x, weight, bias))
     return nn.functional.linear(x, weight, bias)
 
 
@@ -129,8 +128,7 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     # A weight that lies with gaps, as half of a matrix does, would cost a thousand times as much.
     dense = weight.is_contiguous() or weight.t().is_contiguous()
     laid = weight if dense else weight.contiguous()
-    made: Tensor = torch.ops.mkldnn._linear_pointwise(x, laid, bias, "none", [], "")
-    return made
+    return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, laid, bias, "none", [], ""))
 
 
 class _Linear(torch.autograd.Function):

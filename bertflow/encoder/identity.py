@@ -123,7 +123,8 @@ class Identity:
             for key, mine, theirs in sides
             if UNSAID not in (mine, theirs) and mine != theirs
         ]
-        if not self._same_calibrator(other):
+        digests = self.digest and other.digest
+        if self.digest != other.digest if digests else self.calibrator != other.calibrator:
             found.append(Mismatch("calibrator", self.spelled(), other.spelled(), *RULES["calibrator"]))
         return sorted(found, key=lambda one: not one.refused)
 
@@ -159,11 +160,6 @@ class Identity:
         if key == "query_prompt" and key not in self.facts:  # without roles, one prompt is for all
             key = "prompt"
         return self.facts.get(key, "none" if key == "chunks" else UNSAID)  # who does not speak of chunks has none
-
-    def _same_calibrator(self, other: "Identity") -> bool:
-        if self.digest and other.digest:
-            return self.digest == other.digest
-        return self.calibrator == other.calibrator
 
     def _told(self, given: "Identity", differences: list[Mismatch], other: str) -> str:
         """Both encoders by their names, their poolings, and what they differ in; and why that matters."""

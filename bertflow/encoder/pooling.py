@@ -69,22 +69,10 @@ def _at(tokens: Tensor, position: Tensor) -> Tensor:
     return tokens[torch.arange(tokens.shape[0], device=tokens.device), position]
 
 
-def _mean(tokens: Tensor, views: TokenViews) -> Tensor:
-    return _weighted_mean(tokens, views.mask)
-
-
-def _content(tokens: Tensor, views: TokenViews) -> Tensor:
-    return _weighted_mean(tokens, views.content)
-
-
 def _counted(name: str, tokens: Tensor, views: TokenViews) -> Tensor:
     if views.counted is None:
         raise UsageError(f"The pooling {name} needs token counts. Call count_tokens(sentences), or give token_counts.")
     return _weighted_mean(tokens, views.counted[name])
-
-
-def _max(tokens: Tensor, views: TokenViews) -> Tensor:
-    return tokens.masked_fill(~views.mask.unsqueeze(-1), -torch.inf).amax(1)
 
 
 def _first(views: TokenViews) -> Tensor:
@@ -95,14 +83,6 @@ def _end(views: TokenViews) -> Tensor:
     return views.mask.shape[1] - views.mask.flip(1).int().argmax(1)
 
 
-def _cls(tokens: Tensor, views: TokenViews) -> Tensor:
-    return _at(tokens, _first(views))
-
-
-def _last_token(tokens: Tensor, views: TokenViews) -> Tensor:
-    return _at(tokens, _end(views) - 1)
-
-
 def _template_mask(tokens: Tensor, views: TokenViews) -> Tensor:
     if views.mask_at is None:
         raise UsageError("The mask of a template is asked for, and this encoder has none. Open it with pooling mask.")
@@ -111,12 +91,12 @@ def _template_mask(tokens: Tensor, views: TokenViews) -> Tensor:
 
 
 TOKEN_REDUCTIONS: dict[str, Callable[[Tensor, TokenViews], Tensor]] = {
-    "mean": _mean,
-    "content": _content,
+    "mean": lambda tokens, views: _weighted_mean(tokens, views.mask),
+    "content": lambda tokens, views: _weighted_mean(tokens, views.content),
     **{name: partial(_counted, name) for name in COUNTED},
-    "max": _max,
-    "cls": _cls,
-    "last-token": _last_token,
+    "max": lambda tokens, views: tokens.masked_fill(~views.mask.unsqueeze(-1), -torch.inf).amax(1),
+    "cls": lambda tokens, views: _at(tokens, _first(views)),
+    "last-token": lambda tokens, views: _at(tokens, _end(views) - 1),
     **dict.fromkeys(TEMPLATED, _template_mask),
 }
 """(batch, token, dim) -> (batch, dim). ``mean`` and ``max`` count special tokens, as the papers do; ``content``,

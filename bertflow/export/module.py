@@ -7,8 +7,9 @@ sentence-transformers casts every module to the dtype of the transformer. In hal
 into scores, so these modules follow only moves to a device: both stay and work in float32.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor
@@ -43,14 +44,19 @@ class AbstractExactModule(Module):
         super()._apply(lambda tensor: tensor.to(device=fn(tensor).device), recurse)
         return self
 
-    def _require_single(self) -> None:
-        """Refuse tensors that were cast without ``_apply``."""
+    def forward(self, features: dict[str, Any], **options: Any) -> dict[str, Any]:
+        """Give ``sentence_embedding``, (batch, dim), float32; tensors that were cast without ``_apply`` are refused."""
         half = [name for name, tensor in self.state_dict().items() if tensor.dtype in HALF]
         if half:
             raise DataError(
                 f"{type(self).__name__} works in float32, but {half[0]} was cast to half precision, as by device_map. "
                 "Load the model without device_map, or in float32."
             )
+        features["sentence_embedding"] = self._embedding(features, **options)
+        return features
+
+    @abstractmethod
+    def _embedding(self, features: Mapping[str, Any], **options: Any) -> Tensor: ...
 
     def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
         """Write config and weights into a folder."""
@@ -65,8 +71,7 @@ class AbstractExactModule(Module):
         if config.get("format") != FORMAT:
             place = f"{model_name_or_path}/{subfolder}"
             raise DataError(other_version(place, config.get("format"), FORMAT, "Export the encoder again."))
-        module: Self = cls.load_torch_weights(model_name_or_path, model=cls(config), **where)
-        return module
+        return cast(Self, cls.load_torch_weights(model_name_or_path, model=cls(config), **where))
 
 
 class LayerPooling(AbstractExactModule):
@@ -96,9 +101,7 @@ class LayerPooling(AbstractExactModule):
         if self.config["final_norm"] is not None:
             switch_off(model[0].model, self.config["final_norm"])
 
-    def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
-        """Add ``sentence_embedding``, (batch, dim), float32."""
-        self._require_single()
+    def _embedding(self, features: Mapping[str, Any], **_: Any) -> Tensor:
         depth = self.config["depth"]
         inner = [layer for layer in self.config["layers"] if layer < depth]
         if inner and "all_layer_embeddings" not in features:
@@ -108,8 +111,7 @@ class LayerPooling(AbstractExactModule):
             )
         read = {layer: features["all_layer_embeddings"][layer] for layer in inner}
         read[depth] = features["token_embeddings"]
-        features["sentence_embedding"] = self.head(read, features["input_ids"], features["attention_mask"])
-        return features
+        return cast(Tensor, self.head(read, features["input_ids"], features["attention_mask"]))
 
     def get_embedding_dimension(self) -> int:
         """Width of an embedding."""
@@ -129,12 +131,8 @@ class Calibration(AbstractExactModule):
         super().__init__(config)
         self.calibrator = empty_map(config["map"]).float().eval()
 
-    def forward(self, features: dict[str, Any], task: str | None = None, **_: Any) -> dict[str, Any]:
-        """Calibrate ``sentence_embedding``; the result is float32."""
-        self._require_single()
-        calibrate = of_role(self.calibrator, task == "query")
-        features["sentence_embedding"] = calibrate(features["sentence_embedding"].float())
-        return features
+    def _embedding(self, features: Mapping[str, Any], task: str | None = None, **_: Any) -> Tensor:
+        return of_role(self.calibrator, task == "query")(features["sentence_embedding"].float())
 
     def get_embedding_dimension(self) -> int:
         """Width of an embedding."""

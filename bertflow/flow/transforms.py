@@ -185,12 +185,6 @@ class LULinear(AbstractPart):
         self.register_buffer("signs", signs)
 
     @classmethod
-    def permuting(cls, permutation: Tensor) -> "LULinear":
-        """W = P, with L = U = 1: at its start only the order changes."""
-        dim = len(permutation)
-        return cls(torch.zeros(dim, dim), permutation, torch.ones(dim))
-
-    @classmethod
     def rotating(cls, dim: int, generator: torch.Generator) -> "LULinear":
         """W a random rotation (or reflection)."""
         normal = torch.randn(dim, dim, dtype=torch.float64, generator=generator)
@@ -234,9 +228,9 @@ def random_permutation(dim: int, generator: torch.Generator) -> Mixing:
 
 
 def lu(dim: int, generator: torch.Generator) -> Mixing:
-    """A learned linear map that starts as a random order."""
+    """A learned linear map W = P, with L = U = 1: at its start only the order changes, at random."""
     order = torch.randperm(dim, generator=generator)
-    return LULinear.permuting(order), order
+    return LULinear(torch.zeros(dim, dim), order, torch.ones(dim)), order
 
 
 def lu_rotation(dim: int, generator: torch.Generator) -> Mixing:

@@ -201,8 +201,7 @@ def show(
 def everyday_cosines(systems: Mapping[str, SentenceEncoder]) -> dict[str, list[float]]:
     """The cosines of the everyday pairs in each system."""
     first, second = zip(*EVERYDAY, strict=True)
-    cosine = COSINE
-    return {name: cosine.paired(one.encode(first), one.encode(second)).tolist() for name, one in systems.items()}
+    return {name: COSINE.paired(one.encode(first), one.encode(second)).tolist() for name, one in systems.items()}
 
 
 def nearest_texts(systems: Mapping[str, SentenceEncoder], pairs: Pairs) -> str:

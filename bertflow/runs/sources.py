@@ -164,15 +164,6 @@ def _require_alike(calibrator: AbstractCalibrator, folder: Path, source: Vectors
         require_alike(first, calibrator.moments_, what, "Fit on these, or add --bare.", any_text=True)
 
 
-def _calibrated_recipe(calibrator: AbstractCalibrator, folder: Path, store: EmbeddingStore) -> dict[str, Any]:
-    """What decides the numbers of a calibrated store."""
-    return store.recipe | {
-        "calibrator": calibrator.spelled,
-        "calibrator_sha256": file_sha256(folder / RECORD),
-        "fitted_rows": calibrator.moments_.n,
-    }
-
-
 def is_file(output: Path, source: Source) -> bool:
     """Whether calibrated rows of a source are written to a file, by the name of the output; else to a store.
 
@@ -216,7 +207,8 @@ def write_store(
     output: Path, source: EmbeddingStore, calibrator: AbstractCalibrator, folder: Path, advance: Advance
 ) -> int:
     """Write calibrated rows into a store of the same text; returns how many."""
-    recipe = _calibrated_recipe(calibrator, folder, source)
+    made = {"calibrator": calibrator.spelled, "calibrator_sha256": file_sha256(folder / RECORD)}
+    recipe = source.recipe | made | {"fitted_rows": calibrator.moments_.n}
     try:
         bad = source.mapped(calibrator.transform, output, recipe, calibrator.dim_out, advance).left_out
     except BadRowsError as error:

@@ -235,8 +235,7 @@ def _designs(x: NDArray[np.floating], rows: NDArray[np.intp], seed: int) -> Iter
     """
     views = _views(x)
     ones = np.ones((rows.shape[1], 1))
-    paired = COSINE.paired
-    cosines = np.hstack([_scaled(paired(z[rows[0]], z[rows[1]])[:, None]) for z in views.values()])
+    cosines = np.hstack([_scaled(COSINE.paired(z[rows[0]], z[rows[1]])[:, None]) for z in views.values()])
     for chosen in (*cosines.T[:, :, None], cosines):
         yield Design(np.hstack([ones, chosen]), np.array([[0.0] + [SLIGHT] * chosen.shape[1]]))
     features = {name: _features(unit_rows(views[name]), rows, seed) for name in ("raw", "whitening")}

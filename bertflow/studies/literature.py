@@ -139,8 +139,8 @@ def unlike(line: Published, report: Report) -> str:
     return ", ".join(found)
 
 
-def require_subsets(pairs: Pairs, aggregation: str) -> None:
-    """Refuse pairs whose published figure is over sub-sets that they do not name.
+def with_subsets(pairs: Pairs, aggregation: str) -> Pairs:
+    """Pairs that name the sub-sets over which their figure was published.
 
     Raises:
         DataError: If they have no such aggregation.
@@ -151,3 +151,4 @@ def require_subsets(pairs: Pairs, aggregation: str) -> None:
             f"The figure of {pairs.task} is {aggregation}, over its sub-sets, but {pairs.source} does not name them. "
             "Give a folder with the packages of SemEval or SentEval."
         )
+    return pairs

@@ -25,7 +25,7 @@ from bertflow.files import require_files, require_place
 from bertflow.opening import load
 from bertflow.registry import lookup, several
 from bertflow.results import AbstractResult
-from bertflow.studies.literature import published, require_subsets
+from bertflow.studies.literature import published, with_subsets
 from bertflow.studies.paper_lines import (
     MAX_LENGTH,
     PAPER_TASKS,
@@ -191,9 +191,7 @@ def make_tables(
     in_order = tuple(sorted(wanted, key=PAPER_TASKS.index))
     tell = say or (lambda words: None)
     maker = LineMaker(Path(output), data_dir, in_order, text, max_sentences, device, progress)
-    sets = {} if show_lines else {task: load_sts(task, data_dir) for task in in_order}
-    for pairs in sets.values():
-        require_subsets(pairs, AGGREGATION)
+    sets = {task: with_subsets(load_sts(task, data_dir), AGGREGATION) for task in (() if show_lines else in_order)}
     for one in () if show_lines else lines if line is None else (lines[line - 1],):
         if missing := maker.missing(one):
             tell(f"line {one.number} of {len(lines)}: {one.system}, {', '.join(map(task_title, missing))}")

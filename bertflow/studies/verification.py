@@ -31,7 +31,7 @@ from bertflow.opening import load_transformer
 from bertflow.progress import unsaid, working
 from bertflow.results import AbstractResult
 from bertflow.similarity import COSINE
-from bertflow.studies.literature import published, require_subsets
+from bertflow.studies.literature import published, with_subsets
 from bertflow.tables import Table, number
 
 TOLERANCE = 0.1
@@ -233,12 +233,11 @@ def verify(
 
 
 def _verified(check: Check, x: NDArray[np.float32], sets: Mapping[str, Pairs], row_of: Mapping[str, int]) -> Check:
-    pairs = sets[check.task]
+    pairs = with_subsets(sets[check.task], check.aggregation)
     if check.whitened:
         fitted = np.concatenate([rows for split in FITTED_ON[check.task] for rows in sets[split].rows(row_of)])
         x = Whitening().fit(x[fitted]).transform(x)
     first, second = pairs.rows(row_of)
-    require_subsets(pairs, check.aggregation)
     task = ScoredTask(pairs, "cosine", COSINE.paired(x[first], x[second])[None])
     wanted = Place(check.task, check.aggregation, "cosine_spearman")
     figure = next(one for one in task_figures(task, 0, 0) if one.place == wanted)
