@@ -33,7 +33,7 @@ logger = logging.getLogger("bertflow")
 
 POLL = 0.2
 """Seconds between two attempts at a lock that another process holds."""
-SAID = 20.0
+SAY_EVERY = 20.0
 """Fewest seconds between two lines that say which part is made."""
 PLAN_LOCK = ".lock.plan"
 DONE = "done"
@@ -176,7 +176,7 @@ class Job(Generic[MarkOf]):
     schema: type[MarkOf]
     files: Sequence[str] = ()
     noun: str = "part"
-    said: float = SAID
+    said: float = SAY_EVERY
 
     def paths(self, part: int) -> dict[str, Path]:
         """The files of a part, by their names in the folder."""

@@ -19,8 +19,7 @@ from bertflow.errors import needs
 from bertflow.files import atomic_file
 
 with needs("matplotlib", "plots"):
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    import matplotlib.backends.backend_svg
     from matplotlib.figure import Figure as Figure  # also for those who draw with it
 
 Float64 = NDArray[np.float64]
@@ -40,7 +39,7 @@ LETTER = 0.075
 """Width of a letter of a legend or a tick, in inches."""
 LABEL = 30
 """Letters of a line of a vertical label."""
-UNDATED: Mapping[str, Mapping[str, None]] = {"png": {"Software": None}, "pdf": {"CreationDate": None}, "svg": {}}
+UNDATED: Mapping[str, tuple[str, ...]] = {"png": ("Software",), "pdf": ("CreationDate",), "svg": ("Date", "Creator")}
 """Kind of a file of a picture -> what is left out of it, so that equal pictures are equal bytes."""
 COLUMNS = 3
 """Panels of points side by side."""
@@ -218,16 +217,17 @@ def save_figure(figure: Figure, path: str | Path) -> None:
         if kind == "svg":
             aside.write_bytes(to_svg(figure))
         else:
-            figure.savefig(aside, format=kind, dpi=150, metadata=UNDATED[kind])
+            figure.savefig(aside, format=kind, dpi=150, metadata=dict.fromkeys(UNDATED[kind]))
 
 
 def to_svg(figure: Figure) -> bytes:
     """A figure as SVG. Letters are drawn as shapes, so no font is needed. Equal figures give equal bytes."""
     drawn = io.BytesIO()
     figure.set_dpi(130)
-    with rc_context({"svg.hashsalt": "bertflow", "svg.fonttype": "path"}):
+    with matplotlib.rc_context({"svg.hashsalt": "bertflow", "svg.fonttype": "path"}):
         # Not by savefig, which draws twice where there is a layout; the bytes are the same.
-        FigureCanvasSVG(figure).print_svg(drawn, metadata={"Date": None, "Creator": None})
+        canvas = matplotlib.backends.backend_svg.FigureCanvasSVG(figure)
+        canvas.print_svg(drawn, metadata=dict.fromkeys(UNDATED["svg"]))
     return drawn.getvalue()
 
 

@@ -338,7 +338,7 @@ def test_it_is_said_which_part_is_made_and_which_was_left_by_a_process_that_ende
     names = [f"{k:05d}-of-{SHARDS:05d}" for k in range(SHARDS)]
     left = sorted({*names} - {path.stem for path in folder.glob("done/*.json")})
     (folder / f".lock.{left[0]}").touch()  # what kill -9 leaves behind
-    monkeypatch.setattr("bertflow.store.shards.SAID", -1.0)
+    monkeypatch.setattr("bertflow.store.shards.SAY_SHARD_EVERY", -1.0)
     with caplog.at_level(logging.INFO, "bertflow"):
         of_list(folder, LetterEncoder())
     said = [message.removeprefix(f"{folder}: ") for message in caplog.messages if " of 4" in message]
@@ -352,7 +352,7 @@ def test_it_is_said_which_part_is_made_and_which_was_left_by_a_process_that_ende
 
 
 def test_the_first_part_of_several_is_said_at_once_and_a_quick_one_after_it_is_not(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr("bertflow.store.shards.SAID", 1e9)
+    monkeypatch.setattr("bertflow.store.shards.SAY_SHARD_EVERY", 1e9)
     with caplog.at_level(logging.INFO, "bertflow"):
         of_list(tmp_path / "job", LetterEncoder())
     assert caplog.messages == [f"{tmp_path / 'job'}: shard 1 of 4."]

@@ -66,12 +66,7 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     n_features_in_: int
 
     @abstractmethod
-    def _fit_map(
-        self,
-        x: NDArray[np.floating],
-        encoder: SentenceEncoder | None,
-        sentences: Sequence[str],
-    ) -> FittedMap:
+    def _fit_map(self, x: NDArray[np.floating], encoder: SentenceEncoder | None, sentences: Sequence[str]) -> FittedMap:
         """The map for rows, whose moments are in ``moments_``; where known, by which encoder and text."""
 
     def recorded(self) -> dict[str, Any]:

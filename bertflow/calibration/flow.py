@@ -106,12 +106,7 @@ class FlowCalibrator(AbstractDensity):
                 raise UsageError(f"FlowCalibrator({name}=...) takes a mapping of options to values, got {value!r}.")
         return [self.recipe, _seed(self.random_state), self.trainer]
 
-    def _fit_map(
-        self,
-        x: NDArray[np.floating],
-        encoder: SentenceEncoder | None,
-        sentences: Sequence[str],
-    ) -> FittedMap:
+    def _fit_map(self, x: NDArray[np.floating], encoder: SentenceEncoder | None, sentences: Sequence[str]) -> FittedMap:
         if 1 in (x.shape[1], self.n_components):
             # A single coordinate has no other to move it: what is left of a flow is its start.
             return whitening_map(self.moments_, 1)

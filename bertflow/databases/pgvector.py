@@ -27,9 +27,8 @@ from bertflow.retrieval.address import Address
 from bertflow.retrieval.collections import AbstractCollection, CollectionFacts, CollectionRows, Id, Part, Switch
 
 with needs("psycopg, pgvector", "pgvector"):
-    import psycopg
     from pgvector import HalfVector, Vector
-    from psycopg import sql
+    from psycopg import Error, sql
 
 logger = logging.getLogger("bertflow")
 
@@ -40,7 +39,7 @@ KINDS = {"vector": (Vector, "float32", 2000), "halfvec": (HalfVector, "float16",
 class PostgresCollection(AbstractCollection):
     """A table of Postgres: schema and table part at the first dot of the address's name; %2F is a slash in it."""
 
-    errors, takes_options = (psycopg.Error,), True  # of libpq
+    errors, takes_options = (Error,), True  # of libpq
 
     def __init__(self, address: Address) -> None:
         super().__init__(address)

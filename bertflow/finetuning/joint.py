@@ -125,10 +125,7 @@ class Joint(Siamese):
         return scheduled(optimizer, [f for one in (both, other) for f in one["lr_scheduler"]["scheduler"].lr_lambdas])
 
     def configure_gradient_clipping(
-        self,
-        optimizer: Optimizer,
-        gradient_clip_val: float | None = None,
-        gradient_clip_algorithm: str | None = None,
+        self, optimizer: Optimizer, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
     ) -> None:
         """Each optimizer's gradients by themselves, as released."""
         if gradient_clip_val:

@@ -32,7 +32,18 @@ LEAST_DEVIATION = 0.1
 """Smallest deviation of a hidden unit that is started from data, as a share of its layer's: noise is not blown up."""
 
 
-class AdditiveCoupling(AbstractPart):
+class AbstractCoupling(AbstractPart):
+    """The first half of the coordinates stays, and a network makes ``numbers`` of each of the second half."""
+
+    numbers = 1
+
+    def __init__(self, dim: int, network: NetworkFactory) -> None:
+        super().__init__()
+        self.halves = ((dim + 1) // 2, dim // 2)
+        self.network = network(self.halves[0], self.numbers * self.halves[1])
+
+
+class AdditiveCoupling(AbstractCoupling):
     """The second half is shifted by a function of the first; volume is kept.
 
     * Forward: z1 = x1, z2 = x2 + network(x1). Log-det: 0.
@@ -41,11 +52,6 @@ class AdditiveCoupling(AbstractPart):
 
     Source: Dinh et al. 2015, arXiv:1410.8516; bohanli/BERT-flow flow/glow_ops_1x1.py@7fa8f6d, additive_coupling.
     """
-
-    def __init__(self, dim: int, network: NetworkFactory) -> None:
-        super().__init__()
-        self.halves = ((dim + 1) // 2, dim // 2)
-        self.network = network(*self.halves)
 
     def _forward(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
         first, second = inputs.split(self.halves, 1)
@@ -56,7 +62,7 @@ class AdditiveCoupling(AbstractPart):
         return torch.cat((first, second - self.network(first)), 1), 0.0
 
 
-class AffineCoupling(AbstractPart):
+class AffineCoupling(AbstractCoupling):
     """The second half is shifted and shrunk by functions of the first.
 
     * Forward: z1 = x1, z2 = (x2 + shift) * scale, with shift the even numbers that the network makes of x1, and scale
@@ -69,10 +75,7 @@ class AffineCoupling(AbstractPart):
     is ours.
     """
 
-    def __init__(self, dim: int, network: NetworkFactory) -> None:
-        super().__init__()
-        self.halves = ((dim + 1) // 2, dim // 2)
-        self.network = network(self.halves[0], 2 * self.halves[1])
+    numbers = 2
 
     def _shift_and_log_scale(self, first: Tensor) -> tuple[Tensor, Tensor]:
         made = self.network(first)

@@ -1,6 +1,7 @@
 """What a training begins with, and the record of its run: options, text, pairs and encoder in, ``run.json`` out."""
 
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NotRequired
@@ -117,6 +118,14 @@ class Run(AbstractResult):
     def as_dict(self) -> dict[str, Any]:
         """Folder, status and figures of the training."""
         return {"folder": str(self.folder), "status": self.status, "fit": self.facts.get("fit")}
+
+    def parts(self) -> Iterator[str]:
+        """What there is to say instead of the results, or the results."""
+        yield from [self.note] if self.note else self.results()
+
+    @abstractmethod
+    def results(self) -> Iterator[str]:
+        """How the training went, and where the results are."""
 
     def headline(self) -> str:
         """Status and folder."""

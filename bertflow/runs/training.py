@@ -74,11 +74,8 @@ class FlowRun(Run):
         """How the flow was fitted, and how well."""
         return read_record(self.folder / "report" / "fit.json", FitRecord, "report on a fit")
 
-    def parts(self) -> Iterator[str]:
+    def results(self) -> Iterator[str]:
         """How well the flow fits, and where the results are."""
-        if self.note:
-            yield self.note
-            return
         yield Strong(self.record.summary())
         if self.narrow:
             yield Strong(f"WARNING: {self.narrow}")
@@ -115,11 +112,8 @@ class EncoderRun(Run):
         """Figures of the training: steps, seconds, memory, loss of the held-out pairs."""
         return self.facts.get("fit", {})
 
-    def parts(self) -> Iterator[str]:
+    def results(self) -> Iterator[str]:
         """How the training went, and where the encoder is."""
-        if self.note:
-            yield self.note
-            return
         steps = how_many(self.record["steps"], "steps")
         if self.status == "interrupted":
             again = f"the same command with --resume auto --output {self.folder} goes on"

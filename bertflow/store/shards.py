@@ -30,7 +30,7 @@ Block = tuple[NDArray[np.floating], dict[int, str]]
 """Consecutive rows without the bad ones; and what is wrong with these, by their place in the block."""
 Blocks = Callable[[int, int], Iterable[Block]]
 """Function that gives rows ``start`` to ``stop`` of what a store is made of, in blocks."""
-SAID = 1.0
+SAY_SHARD_EVERY = 1.0
 """Fewest seconds between two lines that say which shard is made."""
 AGAIN = "Build the store again with the same text and encoder; what is whole is kept."
 
@@ -47,7 +47,7 @@ class Shards:
 
     def __init__(self, folder: Path, n: int, count: int, dim: int, storage: str) -> None:
         names = [f"{number:05d}-of-{count:05d}" for number in range(count)]
-        self.job = Job(folder, names, ShardMark, ("shards/{}.npy",), "shard", SAID)
+        self.job = Job(folder, names, ShardMark, ("shards/{}.npy",), "shard", SAY_SHARD_EVERY)
         self.bounds = [n * number // count for number in range(count + 1)]
         self.dim, self.storage = dim, storage
         self._opened: dict[int, tuple[NDArray[Any], NDArray[np.float32]]] = {}
