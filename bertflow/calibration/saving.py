@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, NotRequired, TypeVar
+from typing import Any, Literal, NotRequired, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,5 +125,4 @@ def read_calibrator(folder: Path, kinds: Mapping[str, type[Kind]]) -> Kind:
     calibrator.n_features_in_, calibrator.facts_ = record["dim_in"], record["facts"]
     made_by, labels = record["encoder"], tuple(record["labels"])
     calibrator.provenance_ = None if made_by is None else Provenance(made_by, hashes, labels)
-    made: Kind = calibrator
-    return made
+    return cast(Kind, calibrator)

@@ -8,6 +8,7 @@ methods in a thread.
 """
 
 from collections.abc import Sequence
+from typing import cast
 
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import needs
@@ -29,10 +30,8 @@ class BertflowEmbeddings(Embeddings):
 
     def embed_documents(self, texts: Sequence[str]) -> list[list[float]]:
         """One embedding a text, in the order given."""
-        rows: list[list[float]] = self.encoder.encode_document(list(texts)).tolist()
-        return rows
+        return cast(list[list[float]], self.encoder.encode_document(list(texts)).tolist())
 
     def embed_query(self, text: str) -> list[float]:
         """The embedding of a query."""
-        row: list[float] = self.encoder.encode_query([text])[0].tolist()
-        return row
+        return cast(list[float], self.encoder.encode_query([text])[0].tolist())
