@@ -182,10 +182,8 @@ class Lines:
         if seconds >= EVERY:
             rate = (self.done - self._said) / seconds
             left = f"{(self.total - self.done) / rate / 60:.1f} min left" if rate else "waiting"
-            logger.info(
-                "%s: %s of %s %s, %s a second, %s",
-                *(self.label, f"{self.done:,}", f"{self.total:,}", self.unit, f"{rate:,.0f}", left),
-            )
+            told = (self.label, f"{self.done:,}", f"{self.total:,}", self.unit, f"{rate:,.0f}", left)
+            logger.info("%s: %s of %s %s, %s a second, %s", *told)
             self._said, self._when = self.done, now
 
 

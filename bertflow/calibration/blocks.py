@@ -98,9 +98,8 @@ class Blocks(AbstractClosedForm):
         joined = side_by_side([self._one().closed_form(part) for part in parts])
         if self.n_components is not None and isinstance(joined, AffineMap):
             return _reduced(joined, moments, self.n_components)
-        logger.info(
-            "%d layers are joined: embeddings are %d wide, those of one layer %d.", count, joined.dim_out, width
-        )
+        said = "%d layers are joined: embeddings are %d wide, those of one layer %d."
+        logger.info(said, count, joined.dim_out, width)
         return joined
 
 

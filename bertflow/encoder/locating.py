@@ -197,9 +197,8 @@ def own_pooling(folder: ModelFolder) -> str:
         if kind == ST_PACKAGE + "Pooling":
             pooling = st_pooling(path / "config.json")
         elif kind == ST_PACKAGE + "Normalize":
-            logger.warning(
-                "%s: its Normalize is left out; embeddings keep their length, cosines are the same.", folder.name
-            )
+            said = "%s: its Normalize is left out; embeddings keep their length, cosines are the same."
+            logger.warning(said, folder.name)
         elif kind != ST_PACKAGE + "Transformer":
             raise DataError(
                 f"{folder.name} has a module {kind}, which bertflow cannot run: it reads Transformer, Pooling and "

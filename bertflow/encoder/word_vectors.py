@@ -99,15 +99,11 @@ class WordVectorEncoder(AbstractLearner):
         missing = Counter(word for words in tokens for word in words if self._vectors[word] is None)
         if missing:
             often = ", ".join(word for word, _ in missing.most_common(3))
-            logger.warning(
-                "%d of %d words (%d different ones: %s, ...) have no vector in %s and are left out.",
-                missing.total(), sum(map(len, tokens)), len(missing), often, self._file.path.name,
-            )  # fmt: skip
+            said = "%d of %d words (%d different ones: %s, ...) have no vector in %s and are left out."
+            logger.warning(said, missing.total(), sum(map(len, tokens)), len(missing), often, self._file.path.name)
         if without := sum(not words for words in known):
-            logger.warning(
-                "%d of %d sentences have no word with a vector; they are embedded as the first word of %s.",
-                without, len(tokens), self._file.path.name,
-            )  # fmt: skip
+            said = "%d of %d sentences have no word with a vector; they are embedded as the first word of %s."
+            logger.warning(said, without, len(tokens), self._file.path.name)
 
 
 class VectorFile:

@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate, pairwise, takewhile
 from pathlib import Path
@@ -34,13 +35,6 @@ from bertflow.scoring.scores import SCORES, ScoreCalibrator
 from bertflow.serve.protocol import Found, Limits, RequestError, Size
 
 logger = logging.getLogger("bertflow")
-
-
-def _threshold(scores: ScoreCalibrator | None) -> Threshold | None:
-    try:
-        return scores.strict_threshold() if scores else None
-    except UsageError:  # too little text for either rate
-        return None
 
 
 class ServedModel:
@@ -74,7 +68,9 @@ class ServedModel:
         self.max_tokens = raw.spec.max_length
         raw.reaching([raw.pooling])  # weights are read before the first request
         self.scores = ScoreCalibrator.load(model, encoder) if (Path(model) / SCORES).exists() else None
-        self.threshold = _threshold(self.scores)
+        self.threshold: Threshold | None = None
+        with suppress(UsageError):  # too little text for either rate
+            self.threshold = self.scores.strict_threshold() if self.scores else None
         self.domain = DomainCheck.find(model, raw)
         if self.domain is None and (self.scores or encoder.calibrator):
             logger.info(UNCHECKED)
