@@ -115,9 +115,7 @@ def content(path):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_what_a_command_prints_and_writes(name, place, inputs, minilm, sts, capsys, snapshot, monkeypatch):
-    monkeypatch.setattr(
-        "bertflow.store.shards.SAY_SHARD_EVERY", 1e9
-    )  # only the first shard is said, however slow the machine is
+    monkeypatch.setattr("bertflow.store.shards.SAY_SHARD_EVERY", 1e9)  # only the first shard is said, on any machine
     distinct = [one for one in SENTENCES if not re.search("old|tall", one)][:120:6]
     (place / "distinct.txt").write_text("\n".join(distinct))
     same = [f"{one}\t{other}\t{int(one == other)}\n" for one in distinct for other in (one, distinct[3], distinct[7])]
