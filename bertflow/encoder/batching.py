@@ -196,8 +196,8 @@ def _encoded(
 ) -> tuple[list[list[int]], list[list[int]]]:
     """The tokens of each sentence, and which of them are special."""
     kind: Any = type(tokenizer)
-    usual = ("_encode_plus", "__call__")
-    if any(getattr(kind, name, None) is not getattr(PreTrainedTokenizerFast, name) for name in usual):
+    usual = (PreTrainedTokenizerFast._encode_plus, PreTrainedTokenizerBase.__call__)
+    if (getattr(kind, "_encode_plus", None), kind.__call__) != usual:
         encoded: Any = tokenizer(chunk, return_special_tokens_mask=True, **cut)
         return encoded["input_ids"], encoded["special_tokens_mask"]
     # transformers runs a loop over the sentences, which takes as long as the tokenizer itself: one of them tells the
