@@ -25,9 +25,9 @@ from bertflow.calibration.queries import QueryShift
 from bertflow.calibration.same_space import require_alike, require_lengths
 from bertflow.calibration.spelling import load_calibrator
 from bertflow.data.docstrings import PLAIN
+from bertflow.encoder import ENCODER
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, SentenceEncoder, is_encoder
 from bertflow.encoder.device import BEHIND, gpu_of, in_blocks, sent
-from bertflow.encoder.folders import ENCODER
 from bertflow.encoder.identity import Identity
 from bertflow.encoder.seen_text import AbstractLearner
 from bertflow.encoder.transformer import TransformerEncoder

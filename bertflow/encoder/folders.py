@@ -31,8 +31,6 @@ from bertflow.records import Checksums, Size, checksums, write_record
 logger = logging.getLogger("bertflow")
 
 RECORD_FILE = "bertflow_encoder.json"
-ENCODER = "encoder"
-"""The folder of a saved encoder in a calibrated encoder, a run or an export."""
 
 DEFAULTS: Mapping[str, Any] = {"max_length": 128, "dtype": "float32"}
 """What holds where neither the caller nor the folder says anything."""

@@ -20,7 +20,8 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from typing_extensions import TypedDict
 
-from bertflow.encoder.folders import DOWNLOAD, ENCODER, RECORD_FILE, WEIGHTS, EncoderRecord, ModelFolder, StConfig
+from bertflow.encoder import ENCODER
+from bertflow.encoder.folders import DOWNLOAD, RECORD_FILE, WEIGHTS, EncoderRecord, ModelFolder, StConfig
 from bertflow.errors import DataError, UsageError
 from bertflow.records import FileName, Size, read_record, require_whole
 from bertflow.registry import several

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from bertflow.encoder.folders import ENCODER
+from bertflow.encoder import ENCODER
 
 if TYPE_CHECKING:
     from bertflow.encoder.abstract import SentenceEncoder

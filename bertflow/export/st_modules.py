@@ -35,7 +35,8 @@ from transformers import MODEL_MAPPING
 
 from bertflow.affine import AffineMap
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.encoder.folders import ENCODER, recorded_prompts, write_facts
+from bertflow.encoder import ENCODER
+from bertflow.encoder.folders import recorded_prompts, write_facts
 from bertflow.encoder.locating import ST_POOLINGS
 from bertflow.errors import UsageError
 from bertflow.export.parts import FORMAT, Parts, write_plain
