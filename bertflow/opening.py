@@ -144,7 +144,7 @@ def load_each(
             "its own, and word vectors have none. Leave it out."
         )
     if plain and (keep := [name for name, _ in models if name not in takes]):
-        logger.info("%s: only for %s. Opened as saved: %s.", *map(", ".join, (given, sorted(takes), keep)))
+        logger.info("%s: used for %s. These keep their own: %s.", *map(", ".join, (given, sorted(takes), keep)))
     own: EncoderOptions = {"device": options.get("device")}
     return [load_plainly(model, **(options if name in takes else own)) for name, model in models]
 

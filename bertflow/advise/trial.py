@@ -252,8 +252,9 @@ def _naming(request: Request, case: Case, plan: FitPlan, found: Findings, decisi
         said = f"--purpose search gains {more:+.1f}{instead} on these pairs, with {best}"
         return (said, f"For search alone: {pairs.said_of(best)}") if more > now else ("", "")
     free = request.candidates is None and request.vectors is None
-    helps = request.purpose == "all" and free and looks_raw(found.raw, found.shape)
-    return (NAMING * helps, "")
+    more_to_use = decision.system != RAW or bool(fallbacks("search", richness(case.split.fitted)))
+    helps = request.purpose == "all" and free and more_to_use and looks_raw(found.raw, found.shape)
+    return (NAMING if helps else "", "")
 
 
 def _look_at_queries(case: Case, found: Findings, system: str, domain: DomainCheck | None, seed: int) -> AskedQueries:

@@ -46,9 +46,8 @@ def say(text: str, stream: TextIO | None = None, whole: bool = False) -> None:
     for line in text.split("\n"):
         found = LABEL.match(line)
         label = len(found[0]) if found else 0
-        fill = textwrap.TextWrapper(
-            out.width, subsequent_indent=" " * label, break_long_words=False, break_on_hyphens=False
-        )
+        indent = " " * (label or len(line) - len(line.lstrip()))
+        fill = textwrap.TextWrapper(out.width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
         short = whole or len(line) <= out.width
         shown = Text(line if short else fill.fill(line), "bold" if isinstance(text, Strong) else "")
         shown.stylize("bold red" if line.startswith("error") else "cyan", 0, label)

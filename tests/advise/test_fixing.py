@@ -564,6 +564,13 @@ def catalogue(n, seed=0):
     return list(rows.values())
 
 
+def test_a_text_of_very_few_words_keeps_its_encoder_whatever_is_searched(minilm, monkeypatch):
+    monkeypatch.setattr("bertflow.breadth.RICH", RICH)
+    advice = bertflow.fix(str(minilm), catalogue(300), pooling="mean(1,2)")
+    assert (advice.system, advice.naming) == ("raw", "")
+    assert "different words in 5,000" in " ".join(advice.reasons)
+
+
 def test_a_catalogue_leaves_the_encoder_as_it_is_and_puts_the_change_beside_it(minilm, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("bertflow.breadth.RICH", RICH)
     text = tmp_path / "products.txt"

@@ -196,7 +196,7 @@ def test_a_folder_that_bertflow_wrote_keeps_its_options_where_another_takes_them
     pooled = ("--pooling", "cls", "--resamples", 0)
     _, out, err = evaluate(tiny_bert, namesakes[0], "--tasks", "news", *pooled)
     assert [line.split("  ")[0].strip() for line in out.splitlines()[3:5]] == ["raw of tiny-bert (cls)", "a/encoder"]
-    assert err == "note: pooling: only for tiny-bert. Opened as saved: a/encoder.\n"
+    assert err == "note: pooling: used for tiny-bert. These keep their own: a/encoder.\n"
     assert "Poolings differ (cls, mean)" in out
     _, out, err = evaluate(namesakes[0], "--tasks", "news", *pooled)
     assert ("; pooling cls; " in out, err) == (True, "")
