@@ -160,7 +160,7 @@ class SplitText:
         reference: Distinct sentences of the documents put aside, a random one of each: for random pairs and the domain.
         choosing: Mined pairs to choose by; None where there are too few.
         judging: Other mined pairs to judge by.
-        mined: Number of pairs in the whole text.
+        mined: Number of different pairs in the whole text: no query and no text occurs twice.
         rows: What became of each line of the text, or row of a table; the numbers add up to all.
         unit: What they count.
         columns: Where a table holds the text; None for plain text.
@@ -195,7 +195,7 @@ class SplitText:
                 return f"no row has {LEAST_WORDS} words or more in both columns, so there are no pairs."
             where = "paragraphs, blank lines, or question and answer columns"
             return f"the text has no structure to mine pairs from ({where})."
-        return f"about 300 pairs are needed, and the text holds {self.mined:,}."
+        return f"about 300 different pairs are needed, and the text holds {self.mined:,}."
 
 
 def split_text(
@@ -253,7 +253,7 @@ def split_text(
         reference=_distinct(document.sentences[rng.integers(len(document.sentences))] for document in aside),
         choosing=usable and usable.taken(range(0, len(pairs), 2)),
         judging=usable and usable.taken(range(1, len(pairs), 2)),
-        mined=sum(len(document.pairs) for document in copies),
+        mined=len(unique_pairs(pair for document in copies for pair in document.pairs)),
         rows=rows,
         unit=documents.unit,
         columns=documents.columns,

@@ -179,6 +179,8 @@ def load_answers(path: str | Path, columns: str | None = None, numbered: bool = 
     start = int("id" in map(str.casefold, names) or named is not None)
     if not start and not numbered:
         raise DataError(f"{path} has no column id. Add one, or name the column that holds the ids with --columns.")
+    if named:
+        logger.info("%s: %s holds the ids, and %s the texts.", path, *names[:2])
     if not start:
         logger.info("%s has no column id: the answers are numbered from 1.", path)
     lines: dict[str, int] = {}

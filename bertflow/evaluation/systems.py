@@ -190,7 +190,8 @@ def build_systems(
         systems[name] = system
 
     for group in groups.values():
-        first, calibrated = min(group, key=lambda one: one.name), [one for one in group if one.calibrator is not None]
+        first = min(group, key=lambda one: (one.calibrator is not None, one.name))
+        calibrated = [one for one in group if one.calibrator is not None]
         # One calibrator for each text that was fitted on, whatever the order in which the systems were named.
         by_name = sorted(((one.name, one.calibrator) for one in calibrated), key=lambda one: one[0], reverse=True)
         fits = {FittedText.of(one): (name, one) for name, one in by_name if one} if refits or text is None else {}
