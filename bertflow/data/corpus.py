@@ -179,10 +179,9 @@ def load_answers(path: str | Path, columns: str | None = None, numbered: bool = 
     start = int("id" in map(str.casefold, names) or named is not None)
     if not start and not numbered:
         raise DataError(f"{path} has no column id. Add one, or name the column that holds the ids with --columns.")
-    if named:
-        logger.info("%s: %s holds the ids, and %s the texts.", path, *names[:2])
-    if not start:
-        logger.info("%s has no column id: the answers are numbered from 1.", path)
+    if named or not start:
+        ids = f": {names[0]} holds the ids" if named else " has no column id: the answers are numbered from 1"
+        logger.info("%s%s.", path, ids)
     lines: dict[str, int] = {}
 
     def answer(row: TableRow) -> Answer:
@@ -298,5 +297,4 @@ def drawn_rows(n: int, most: int, seed: int) -> list[int]:
 def chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
     """Lists of ``size`` items, the last one shorter."""
     left = iter(items)
-    while chunk := list(islice(left, size)):
-        yield chunk
+    yield from iter(lambda: list(islice(left, size)), [])

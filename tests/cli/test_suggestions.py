@@ -40,6 +40,14 @@ def test_the_next_commands_work_as_they_stand(command, place, capsys, monkeypatc
             assert main([*rest, *small]) == 0, capsys.readouterr().err
 
 
+def test_a_report_that_is_there_is_not_written_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = {"model": "bert", "output": "words"}
+    assert next_lines("words", given, None) == "\nnext: bertflow inspect bert"
+    (tmp_path / "report").mkdir()
+    assert next_lines("words", given, None) == "\nnext: bertflow inspect bert --output report-2"
+
+
 def test_a_name_with_a_space_is_quoted_and_a_place_that_is_taken_is_left_alone(tmp_path):
     folder = tmp_path / "my store"
     store = type("Store", (), {"folder": folder})

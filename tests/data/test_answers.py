@@ -76,6 +76,9 @@ def test_a_new_index_numbers_answers_without_ids(write, content, expected, said,
     columns = [f"{path}: using column{'s' * (', ' in one)} {one} --columns)" for one in said]
     numbered = [] if content.startswith("ID") else [f"{path} has no column id: the answers are numbered from 1."]
     assert caplog.messages == columns + numbered
+    if not expected[0].questions:
+        load_answers(path, content.splitlines()[0])
+        assert caplog.messages[-1] == f"{path}: {content.split(',')[0]} holds the ids."
 
 
 def test_a_table_with_other_columns_is_told_what_they_may_be(write, refusal):
