@@ -71,8 +71,8 @@ NARROWER: Mapping[str, Mapping[str, float]] = {
     "search": {"": 50, "faint-sif": 100, "soft-sif+center+crops,faint-sif": 400},
 }
 """Safe candidates, if any, of a text with fewer different words in 5,000 (``bertflow.breadth.richness``): where each
-word is frequent, sif hears little but numbers, and cost search up to 17 points; in texts of less than 100, centering
-cost up to 8; of less than 50, faint-sif up to 5 where queries name the thing (benchmarks/EXPLORED.md)."""
+word is frequent, sif hears little but numbers, and cost search up to 12 points; in texts of less than 100, centering
+cost up to 17; of less than 50, faint-sif up to 5 where queries name the thing (benchmarks/EXPLORED.md)."""
 SPREAD = ("search",)
 """Purposes for which centering is for encoders in which many directions hold the variance: on others it gained
 nothing, and harmed some searches (benchmarks/EXPLORED.md)."""
