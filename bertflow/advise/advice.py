@@ -34,8 +34,8 @@ from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.export.targets import write_export
 from bertflow.files import atomic_folder, require_place, write_json, write_text
+from bertflow.geometry import REPORT
 from bertflow.geometry.inspecting import write_report
-from bertflow.geometry.report import REPORT
 from bertflow.next_steps import next_command
 from bertflow.opening import load
 from bertflow.results import AbstractResult

@@ -14,6 +14,7 @@ from bertflow.advise.candidates import parse_candidates
 from bertflow.advise.evidence import MINED, UNKNOWN_WORDS, Evidence, announced, load_evidence
 from bertflow.advise.likely import PURPOSES
 from bertflow.advise.reading import Document, Documents, SplitText, read_documents, split_text
+from bertflow.breadth import richness
 from bertflow.calibration.spelling import SystemSpec
 from bertflow.data.corpus import TextSource
 from bertflow.data.pairs import Pairs
@@ -163,6 +164,11 @@ class Case:
     def own(self) -> SentenceEncoder:
         """The encoder with its own pooling."""
         return self.source.pooled(self.source.own_pooling)
+
+    @cached_property
+    def words(self) -> float:
+        """Number of different words of the text in 5,000."""
+        return richness(self.split.fitted)
 
     @property
     def missing(self) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 from bertflow.advise.advice import Advice
 from bertflow.advise.case import Request
 from bertflow.advise.trial import advise
-from bertflow.geometry.report import REPORT, show_page
+from bertflow.geometry import REPORT
+from bertflow.geometry.report import show_page
 
 
 def fixed(request: Request, output: str | Path | None, open_report: bool) -> Advice:

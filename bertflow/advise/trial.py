@@ -35,7 +35,7 @@ from bertflow.advise.likely import (
 )
 from bertflow.advise.verdict import PROVEN, Decision, decide, looks_raw
 from bertflow.advise.vetoes import Vetoes
-from bertflow.breadth import are_titles, richness
+from bertflow.breadth import are_titles
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.spelling import RAW, SystemSpec, parse_system
 from bertflow.encoder.abstract import SentenceEncoder
@@ -83,7 +83,7 @@ class FitPlan:
             free = named and layers_are_open(source, request.options.get("pooling"))
             one = reads_one_token(source)
             ladders = recipes(request.purpose, dim, free, one, n)
-            spare = fallbacks(request.purpose, richness(case.split.fitted), one)
+            spare = fallbacks(request.purpose, case.words, one)
             searching = recipes("search", dim, free) if request.purpose == "all" and case.evidence else {}
         likely = trying.add_likely(tried, source, dim, n, ladders, request.keeps)
         search = trying.add_likely(tried, source, dim, n, searching, request.keeps)
@@ -252,7 +252,7 @@ def _naming(request: Request, case: Case, plan: FitPlan, found: Findings, decisi
         said = f"--purpose search gains {more:+.1f}{instead} on these pairs, with {best}"
         return (said, f"For search alone: {pairs.said_of(best)}") if more > now else ("", "")
     free = request.candidates is None and request.vectors is None
-    more_to_use = decision.system != RAW or bool(fallbacks("search", richness(case.split.fitted)))
+    more_to_use = decision.system != RAW or bool(fallbacks("search", case.words))
     helps = request.purpose == "all" and free and more_to_use and looks_raw(found.raw, found.shape)
     return (NAMING if helps else "", "")
 

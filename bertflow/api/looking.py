@@ -9,7 +9,7 @@ from bertflow.data import DOCSTRINGS
 from bertflow.encoder.embedded import embedded_encoder
 from bertflow.errors import UsageError, require_between, require_seed
 from bertflow.files import require_files, require_place
-from bertflow.geometry import FEWEST, require_page, run_folder
+from bertflow.geometry import FEWEST, REPORT, require_page, run_folder
 from bertflow.registry import lookup
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def inspect_geometry(
     require_between(FEWEST, sentences=sentences)
     require_seed(seed)
     require_page(output, open_report)
-    require_place(output, folder=True, new=True, sign="report.html", what="a report")
+    require_place(output, folder=True, new=True, sign=REPORT, what="a report")
     require_files(text, frequencies)
     if format and figures is None:
         raise UsageError("format is for the files of pictures in the folder figures. Give both or neither.")

@@ -21,7 +21,7 @@ Given = Mapping[str, Any]
 """The arguments of a command's function by name, None for what is as by default."""
 QUESTION = "How does it work?"
 """Question to a new index."""
-REPORT = "report"
+INSPECTED = "report"
 """Folder that `inspect` writes where none is named."""
 
 
@@ -34,7 +34,7 @@ def next_lines(name: str, given: Given, result: Any) -> str:
         result: What it gave back.
     """
     own = [word for module in imported for word in (IMPORT, module)]
-    place = ["--output", new_place(REPORT)] if Path(REPORT).exists() else []  # the report that is there stays
+    place = ["--output", new_place(INSPECTED)] if Path(INSPECTED).exists() else []  # the report that is there stays
     steps = STEPS.get(name, lambda *_: ())(given, result)
     lines = [command_line([*words, *(place if words[0] == "inspect" else ()), *own]) for words in steps]
     return "\nnext: " + "\n      ".join(lines) if lines else ""

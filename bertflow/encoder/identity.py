@@ -123,8 +123,9 @@ class Identity:
             for key, mine, theirs in sides
             if UNSAID not in (mine, theirs) and mine != theirs
         ]
-        digests = self.digest and other.digest
-        if self.digest != other.digest if digests else self.calibrator != other.calibrator:
+        known = self.digest and other.digest
+        mine, theirs = (self.digest, other.digest) if known else (self.calibrator, other.calibrator)
+        if mine != theirs:
             found.append(Mismatch("calibrator", self.spelled(), other.spelled(), *RULES["calibrator"]))
         return sorted(found, key=lambda one: not one.refused)
 

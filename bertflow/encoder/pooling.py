@@ -30,7 +30,7 @@ SIF_A = 1e-3
 COUNTED: Mapping[str, float] = {"sif": SIF_A, "soft-sif": 1e-2, "faint-sif": 1e-1}
 """Token reductions that weigh a token by its frequency, and their a. ``soft-sif`` still hears frequent words, which is
 better where the corpus is narrow, and where calibration follows (benchmarks/EXPLORED.md). ``faint-sif`` lowers only the
-words of a template: without a map that changed search on narrow text by -3 to +4 points (benchmarks/EXPLORED.md)."""
+words of a template: without a map that changed search on narrow text by -3 to +6 points (benchmarks/EXPLORED.md)."""
 DENOISED = "denoised-mask"
 TEMPLATED = ("mask", DENOISED)
 """Token reductions that read the mask of a template (``bertflow.encoder.template``)."""

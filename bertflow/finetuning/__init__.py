@@ -62,6 +62,10 @@ class FinetuneRecipe:
     """The flow of ``joint``: a preset of train.py, or what differs from paper-tf, such as ``{"glow": {"levels": 2}}``.
     Shape, optimizer, schedule and clip norm are used; the steps are those of the fine-tuning."""
 
+    def held_out_of(self, n: int) -> int:
+        """Number of held-out pairs among ``n``."""
+        return round(n * self.held_out)
+
     def __post_init__(self) -> None:
         require_fields(self, "finetune", {"batch_size": 1, "checkpoint_every": 1, "max_length": 1})
         for name in ("learning_rate", "head_learning_rate", "epochs", "scale"):

@@ -52,7 +52,7 @@ class PairData(TrainingData):
     """
 
     def __init__(self, pairs: Pairs, encoder: TransformerEncoder, recipe: FinetuneRecipe, seed: int) -> None:
-        order, held = seeded_order(len(pairs), seed), round(len(pairs) * recipe.held_out)
+        order, held = seeded_order(len(pairs), seed), recipe.held_out_of(len(pairs))
         batches = ShuffledBatches(torch.arange(len(pairs)), np.sort(order[held:]), recipe.batch_size, seed)
         super().__init__(batches, torch.from_numpy(np.sort(order[:held])), JUDGED_AT_ONCE)
         distinct, rows = distinct_rows((*pairs.first, *pairs.second, *pairs.negatives))
@@ -75,7 +75,7 @@ class PairData(TrainingData):
 
 def siamese_options(recipe: FinetuneRecipe, n: int) -> dict[str, Any]:
     """What a recipe asks of a Trainer, for ``n`` pairs."""
-    held_out = round(n * recipe.held_out)
+    held_out = recipe.held_out_of(n)
     steps = (n - held_out) // recipe.batch_size
     limits = recipe_limits(recipe.epochs, recipe.clip_norm, steps, held_out)
     return limits | {"log_every_n_steps": min(50, max(1, int(steps * recipe.epochs) // 10))}
@@ -107,7 +107,7 @@ class SiameseFit:
             )
         if wanted == "text" and pairs.first != pairs.second:
             raise UsageError(f"The objective {recipe.objective} pairs each sentence with itself. Give sentences alone.")
-        if (left := len(pairs) - round(len(pairs) * recipe.held_out)) < recipe.batch_size:
+        if (left := len(pairs) - recipe.held_out_of(len(pairs))) < recipe.batch_size:
             raise UsageError(
                 f"A step needs {recipe.batch_size} pairs (finetune.batch_size), got {left} to train on. Give more "
                 "pairs, or lower it."

@@ -11,6 +11,8 @@ from bertflow.errors import UsageError
 
 FEWEST = 24
 """Fewest sentences for a report: ten neighbors are then fewer than half of them."""
+REPORT = "report.html"
+"""The page in the folder of a report."""
 NONE = "none"
 """What ``pairs`` may be besides a task, a table and docstrings."""
 

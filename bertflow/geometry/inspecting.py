@@ -23,8 +23,8 @@ from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.systems import SharedPass, build_systems, open_system
-from bertflow.geometry import FEWEST, NONE, pairs, run_folder
-from bertflow.geometry.report import REPORT, GeometryReport
+from bertflow.geometry import FEWEST, NONE, REPORT, pairs, run_folder
+from bertflow.geometry.report import GeometryReport
 from bertflow.geometry.sections import Material, make_report
 from bertflow.next_steps import next_command, option_words
 from bertflow.training.batches import Embeddings, seeded_order, take

@@ -20,13 +20,13 @@ import docstring_parser
 
 from bertflow.errors import MissingExtraError
 from bertflow.files import write_text
+from bertflow.geometry import REPORT
 from bertflow.policy import content_hash
 from bertflow.results import AbstractResult, ready_for_json
 from bertflow.tables import Strong, Table
 
 logger = logging.getLogger("bertflow")
 
-REPORT = "report.html"
 SUMMARY = "Measures"
 """The section whose numbers are folded on the page, and printed with ``--details``."""
 HEIGHT = 600

@@ -27,7 +27,7 @@ from bertflow.finetuning.fitting import SiameseFit, siamese_options
 from bertflow.finetuning.joint import JOINT, Joint, finished_flow
 from bertflow.finetuning.objectives import OBJECTIVES
 from bertflow.finetuning.siamese import FLOAT32_WEIGHTS
-from bertflow.geometry import inspecting
+from bertflow.geometry import REPORT, inspecting
 from bertflow.opening import load, load_transformer
 from bertflow.records import read_record, write_record
 from bertflow.registry import lookup
@@ -85,7 +85,7 @@ class FlowRun(Run):
         if self.status == "interrupted":
             yield "interrupted: the calibrator is the best state so far; --resume auto goes on from the last checkpoint"
             return
-        if (report := self.folder / "report" / "report.html").exists():
+        if (report := self.folder / "report" / REPORT).exists():
             yield f"report    {report}"
 
     def to_markdown(self) -> str:
