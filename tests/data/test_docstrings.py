@@ -1,7 +1,8 @@
 import ast
-import gc
 import logging
+import sysconfig
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -21,8 +22,15 @@ if True:
 try:
     class Thing:
         """The class."""
-        def method(self): "The method."
+        def method(
+            self,
+        ):  # with a comment
+            r"""The \\d method."""
         def bare(self): pass
+        def escaped(self):
+            # A comment.
+
+            """The \\tescaped one, with \\"""quotes\\"""."""
 except ImportError:
     def spare():
         """The spare one."""
@@ -57,16 +65,29 @@ def documented(*texts):
     return "\n".join(f'def f():\n    """{text}"""' for text in texts)
 
 
+def parsed(source):
+    """Docstrings as Python's own parser finds them."""
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    nodes = (node for node in ast.walk(ast.parse(source)) if isinstance(node, documented))
+    return {ast.get_docstring(node, clean=False) for node in nodes} - {None}
+
+
 def test_docstrings_are_read_without_importing(write):
     path = write("a.py", SOURCE)
-    expected = {
-        ast.get_docstring(node, clean=False)
-        for node in ast.walk(ast.parse(SOURCE))
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-    } - {None}
     found = list(read_docstrings(path))
-    assert set(found) == expected
+    assert set(found) == parsed(SOURCE)
     assert found[:3] == ["The module.", "The function.", "The inner one."]
+
+
+def test_docstrings_are_those_that_the_parser_finds():
+    found, expected = set(), set()
+    for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):
+        found |= set(read_docstrings(path))
+        # Those in single quotes are left out: most are of one line, and a table's texts stand after colons too.
+        expected |= {text for text in parsed(path.read_bytes()) if "\n\n" in text}
+    assert len(expected) > 1000
+    assert len(expected - found) <= 0.002 * len(expected)
+    assert len({text for text in found if "\n\n" in text} - expected) <= 0.002 * len(expected)
 
 
 def test_a_summary_line_is_paired_with_the_paragraph_that_follows(from_files):
@@ -92,23 +113,20 @@ def test_a_query_or_text_that_comes_again_is_left_out(from_files):
 def test_files_that_cannot_be_read_are_counted(from_files, caplog):
     from_files(
         a=documented("This one can be read."),
-        b="def broken(:",
-        c=b"# coding: utf-8\n'''\xff'''\n",
-        d="x = 1\0",
-        e='# coding: no-such\n"""Text."""',
+        b=b"# coding: utf-8\n'''\xff'''\n",
+        c='# coding: no-such\n"""Text."""',
     )
     with caplog.at_level(logging.INFO):
         assert docstring_sentences() == ["This one can be read."]
-    assert caplog.messages == ["Docstrings: 4 files could not be read and are left out."]
+    assert caplog.messages == ["Docstrings: 2 files could not be read and are left out."]
 
 
 def test_warnings_about_others_code_are_kept_from_the_user(from_files):
-    from_files(a='"""This one is read."""\npattern = "\\d"\n')
+    from_files(a='"""This one is read.\n\n    \\d"""\n')
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         assert docstring_sentences() == ["This one is read."]
     assert not caught
-    assert gc.isenabled()
 
 
 def test_no_docstrings_at_all_are_refused(from_files, refusal):
