@@ -56,17 +56,20 @@ where few do, it gained nothing (benchmarks/EXPLORED.md)."""
 SAFE: Mapping[str, str] = {
     "search": "sif+center+crops,faint-sif",
     "topic": "soft-sif+abtt(1),abtt(1)",
+    "similarity": "faint-sif",
     "all": "faint-sif",
 }
 """Candidates of each purpose where something speaks against the likely map, the first that can be: none divides by a
-deviation. For similarity each one that was tried harmed some text."""
+deviation."""
 CHANGED: Mapping[str, str] = {
     "search": "search by -3 to +33 points",
     "topic": "neighbors of one kind by 0 to +33 points",
+    "similarity": "the ranking of pairs by -1 to +4 points (Spearman)",
     "all": "search by -3 to +6 points, and neighbors of one kind by 0 to +7",
 }
 """Effect of the safe candidates on other narrow texts, at worst and at best (benchmarks/harm.md, EXPLORED.md)."""
 NARROWER: Mapping[str, Mapping[str, float]] = {
+    "similarity": {"": 50},
     "all": {"": 50},
     "search": {"": 50, "faint-sif": 100, "soft-sif+center+crops,faint-sif": 400},
 }

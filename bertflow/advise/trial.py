@@ -24,6 +24,7 @@ from bertflow.advise.likely import (
     COSTS,
     CROPPED,
     ONE_TOKEN_COST,
+    SAFE,
     SPREAD,
     Geometry,
     Shape,
@@ -240,7 +241,7 @@ def _naming(request: Request, case: Case, plan: FitPlan, found: Findings, decisi
     """What it would gain to name a purpose, or may cost others that one is named: in short, and at length."""
     if decision.standing == PROVEN and not found.judged[0].evidence.mined:  # labels are the use
         return "", ""
-    if request.purpose in COSTS and decision.system != RAW:
+    if request.purpose in COSTS and decision.system not in (RAW, SAFE["all"]):  # which is held to all purposes
         one = request.purpose == "search" and reads_one_token(case.source)
         return COST.format(ONE_TOKEN_COST if one else COSTS[request.purpose]), ""
     names = {*plan.search.get(found.shape.steep, ())} & plan.usable & found.systems.keys()

@@ -295,7 +295,9 @@ def test_a_pooling_of_one_token_is_kept_unless_a_purpose_is_named():
 @pytest.mark.parametrize(
     ("purpose", "words", "one_token", "names"),
     [
-        ("similarity", 900, False, []),
+        ("similarity", 900, False, ["faint-sif"]),
+        ("similarity", 900, True, []),
+        ("similarity", 40, False, []),
         ("search", 900, True, ["sif+center+crops", "faint-sif"]),
         ("search", 350, False, ["soft-sif+center+crops", "faint-sif"]),
         ("search", 60, True, ["faint-sif"]),
