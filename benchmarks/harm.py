@@ -51,7 +51,7 @@ from bertflow.correlation import jackknife, spearman
 from bertflow.encoder.abstract import Role, SentenceEncoder
 from bertflow.encoder.embedded import embedded_encoder
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.errors import NullDirectionWarning
+from bertflow.errors import DataError, NullDirectionWarning
 from bertflow.evaluation.bm25 import bm25_scores
 from bertflow.evaluation.systems import SharedPass
 from bertflow.retrieval.adapting import only_queries_of
@@ -190,7 +190,10 @@ def adapted(raw: SentenceEncoder, text: Text, n: int = 0, kinds: int = 0) -> Sys
     """Documents as they are; queries as ``bertflow adapt`` moves them, with n of them on some kinds of documents."""
     some = random.Random(0).sample(sorted({*text.right}), min(kinds, len({*text.right})))
     known = [query for query, right in zip(text.queries, text.right, strict=True) if right in some]
-    moved, _, _ = only_queries_of(raw, text.documents, known[:n])
+    try:
+        moved, _, _ = only_queries_of(raw, text.documents, known[:n])
+    except DataError:  # of text that has too few words the queries stay as they are
+        return System.of(raw)
     moved.role = "document"
     return System.of(moved)
 

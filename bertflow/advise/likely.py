@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.advise.bare_vectors import VectorEncoder
+from bertflow.breadth import FEW_WORDS
 from bertflow.calibration.spelling import SystemSpec, parse_system, parse_systems
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.locating import own_pooling
@@ -71,7 +72,7 @@ CHANGED: Mapping[str, str] = {
 NARROWER: Mapping[str, Mapping[str, float]] = {
     "similarity": {"": 50},
     "all": {"": 50},
-    "search": {"": 50, "faint-sif": 100, "soft-sif+center+crops,faint-sif": 400},
+    "search": {"": 50, "faint-sif": FEW_WORDS, "soft-sif+center+crops,faint-sif": 400},
 }
 """Safe candidates, if any, of a text with fewer different words in 5,000 (``bertflow.breadth.richness``): where each
 word is frequent, sif hears little but numbers, and cost search up to 12 points; in texts of less than 100, centering

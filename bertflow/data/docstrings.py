@@ -65,7 +65,7 @@ module and that of the package it comes with."""
 DOCSTRING_PAIRS = 500
 """Pairs of docstrings, where no others are given."""
 SOME_FILES = 400
-"""Source files, drawn at random, that give some 700 pairs in 0.5 s on one core (AMD EPYC); all take ten times as long."""
+"""Source files, drawn at random, that give some 700 pairs in 0.5 s on one core (AMD EPYC); all take ten times that."""
 LEFT_OUT = frozenset(
     {"site-packages", "dist-packages", "test", "tests", "testing", "idlelib", "lib2to3", "__pycache__"}
     # transformers describes hundreds of models in one and the same words, and they take a third of the time.

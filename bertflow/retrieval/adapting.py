@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from bertflow.breadth import FEW_WORDS, RUNNING, richness
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.queries import CROPS, crops, matched, only_queries
 from bertflow.calibration.saving import Provenance
 from bertflow.data.corpus import TextSource, drawn_rows, load_sentences
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.options import EncoderOptions, given_options
-from bertflow.errors import UsageError
+from bertflow.errors import DataError, UsageError
 from bertflow.files import require_files
 from bertflow.maps import UnitMap, gap_of
 from bertflow.moments import Moments
@@ -97,7 +98,16 @@ def adapt_encoder(
 def only_queries_of(
     encoder: SentenceEncoder, documents: Sequence[str], queries: Sequence[str] = (), progress: bool | None = None
 ) -> tuple[CalibratedEncoder, int, float]:
-    """An encoder that moves queries, the number of documents it was fitted on, and how far it moves."""
+    """An encoder that moves queries, the number of documents it was fitted on, and how far it moves.
+
+    Raises:
+        DataError: If the documents have so few different words that moved queries found less.
+    """
+    if (words := richness(documents)) < FEW_WORDS:
+        raise DataError(
+            f"The text has about {words:.0f} different words in {RUNNING:,}. With fewer than {FEW_WORDS}, moved "
+            "queries found less (docs/adapt.md). Use the encoder as it is, or run `bertflow fix --purpose search`."
+        )
     raw, cropped, distinct = encoder.raw, crops(documents), list(dict.fromkeys(filter(str.strip, documents)))
     some = [distinct[row] for row in drawn_rows(len(distinct), EMBEDDED, seed=0)]
     x, asked = raw.encode(some, progress=progress), raw.encode_query(cropped, progress=progress)

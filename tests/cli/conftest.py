@@ -59,6 +59,7 @@ def inputs(tmp_path_factory, tiny_bert):
     """Text, tables, vectors, and what the first commands make of them."""
     folder = tmp_path_factory.mktemp("inputs")
     (folder / "text.txt").write_text("\n".join(SENTENCES))
+    (folder / "many_words.txt").write_text("\n".join(docstrings.PLAIN))
     rows = [f"{one}\t{other}\t{k % 2}\n" for k, (one, other) in enumerate(pairwise(SENTENCES[:111]))]
     (folder / "labels.tsv").write_text("sentence1\tsentence2\tlabel\n" + "".join(rows))
     classes = [
@@ -108,7 +109,7 @@ def few_docstrings(tmp_path_factory, monkeypatch):
     """Docstrings of one file: those of all that is installed take seconds to read, and change with it."""
     path = tmp_path_factory.mktemp("docstrings") / "module.py"
     named = [(one, act, THINGS[(k + j) % len(THINGS)]) for k, one in enumerate(THINGS, 1) for j, act in enumerate(ACTS)]
-    path.write_text("\n".join(f"def f():\n    {DOCSTRING.format(*names)!r}" for names in named))
+    path.write_text("\n".join(f'def f():\n    """{DOCSTRING.format(*names)}"""' for names in named))
     monkeypatch.setattr(docstrings, "_source_files", lambda: [path])
     monkeypatch.setattr(docstrings, "_read_prose", cache(docstrings._read_prose.__wrapped__))  # kept for these alone
 

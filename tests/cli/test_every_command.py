@@ -35,7 +35,7 @@ LINES = {
     "transform": "transform --vectors x.npy --calibrator fitted --output out/new.npy",
     "transform to parquet": "transform --vectors x.npy --calibrator fitted --output out/new.parquet",
     "reindex": "reindex lancedb:db/docs lancedb:out/db/docs --calibrator fitted --output out/new",
-    "adapt": "adapt BERT text.txt --output out/new --device cpu",
+    "adapt": "adapt BERT many_words.txt --output out/new --device cpu",
     "evaluate": "evaluate BERT --tasks mine --data_dir data --binary labels.tsv --output out/new --device cpu",
     "sweep": "sweep BERT --tasks mine --data_dir data --layers 0 --tokens mean --output out/new --device cpu",
     "verify-paper": "verify-paper BERT --data_dir data --output out/new --device cpu",

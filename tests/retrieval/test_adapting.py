@@ -9,12 +9,15 @@ import bertflow
 from bertflow.calibration.queries import crops, matched
 from bertflow.cli import main
 from bertflow.data.corpus import Answer
-from bertflow.errors import UsageError
+from bertflow.errors import DataError, UsageError
 from bertflow.retrieval.index import AnswerIndex
 from bertflow.serve.model import ServedModel
 
 TEXTS = [
-    f"the {a} {b} in the {c} ." for a in ("dog", "cat", "man") for b in ("sleeps", "eats") for c in ("garden", "house")
+    f"the {a} {b} the {c} ."
+    for a in ("black dog", "cat", "old man")
+    for b in ("sleeps in", "eats near")
+    for c in ("garden", "big red house")
 ]
 QUERIES = ["a cat", "the man", "big dog"]
 
@@ -43,6 +46,15 @@ def test_queries_are_moved_and_documents_are_not(tiny_bert, files):
     assert (adapted.role, adapted.identity, done.documents, done.crops) == ("query", raw.identity, len(TEXTS), 2000)
     spread = np.linalg.norm(raw.encode(TEXTS) - raw.encode(TEXTS).mean(0), axis=1)
     assert done.moved == pytest.approx(np.linalg.norm(shift_by_hand(raw)) / np.sqrt(np.square(spread).mean()), rel=1e-4)
+
+
+def test_text_of_few_words_is_refused(tiny_bert, tmp_path, refusal):
+    (tmp_path / "text.txt").write_text("\n".join(f"the dog sleeps {'on ' * n}the garden" for n in range(40)))
+    said = refusal(bertflow.adapt, tiny_bert, [tmp_path / "text.txt"], output=tmp_path / "made", error=DataError)
+    assert said.startswith(
+        "The text has about 11 different words in 5,000. With fewer than 100, moved queries"
+    )
+    assert not (tmp_path / "made").exists()
 
 
 def test_real_queries_refine_the_crops(tiny_bert, files):

@@ -13,7 +13,7 @@ from bertflow.encoder.identity import map_digest
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.evaluating import evaluate_retrieval
 from bertflow.records import write_record
-from bertflow.retrieval import collections
+from bertflow.retrieval import adapting, collections
 from bertflow.retrieval.collection_index import CollectionIndex
 from bertflow.retrieval.collections import AbstractCollection, CollectionFacts, CollectionRows
 from bertflow.retrieval.index import AnswerIndex
@@ -245,7 +245,8 @@ def test_the_column_of_the_text_is_found_or_named(job):
     assert bertflow.search("job", TEXTS[5], k=1).hits[0].text == ""
 
 
-def test_a_query_encoder_is_adapted_to_a_collection(job, capsys):
+def test_a_query_encoder_is_adapted_to_a_collection(job, capsys, monkeypatch):
+    monkeypatch.setattr(adapting, "FEW_WORDS", 0)  # the text has few words
     assert main(["adapt", "raw", "--index", RAW, "--pooling", "cls", "--output", "asks"]) == 2
     assert "opened as it was saved. Leave --pooling out." in capsys.readouterr().err
     for place, model in ((RAW, "raw"), ("job", "raw"), ("job", "job/query-encoder")):
