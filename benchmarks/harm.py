@@ -132,9 +132,8 @@ changes nothing, of those in which some method gains {WORTH:g} points.
 * The five parts differ in words and grammar. Rules were chosen on the first. The second, third and fourth were looked
   at once each, and then served to choose on, too. Only the last has the present rules; the others have those of their
   time. The last was looked at once, but for `fix search` on narrow text: it left all encoders as they are, by mistake,
-  and was run a second time. Later rules only leave more as it is, or weigh tokens less in texts of few words: the texts
-  that they concern (tables, tickets, lists of words; for search texts of less than 400 words) were run again, copies
-  with four seeds, and `rows` was added.
+  and was run a second time. Later rules leave more as it is, weigh tokens less in texts of few words, and on narrow
+  text do for similarity what is done without a purpose. What they concern was run again.
 
 Here are the first and the last part. Every cell of all parts is in `harm.json`; `harm.py` makes both.
 
