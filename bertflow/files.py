@@ -104,11 +104,11 @@ def require_files(*paths: object, parts: bool = False) -> None:
 
 
 def require_place(
-    path: str | Path | None, folder: bool = False, new: bool = False, sign: str = "", what: str = ""
+    path: str | Path | None, folder: bool = False, new: bool = False, sign: str = "", what: str = "", by: str = "output"
 ) -> None:
     """Refuse a place where no file, or no ``folder``, can be made, before anything is computed; None is not checked.
 
-    Nothing is left there. A ``new`` folder may be there if it is empty, or ``what``, known by the file ``sign``.
+    Nothing is left there. A ``new`` folder, of the option ``by``, may be empty, or ``what``, known by its ``sign``.
 
     Raises:
         OSError: As the system would later: for a file where a folder should be, missing permissions, or a long name.
@@ -120,7 +120,7 @@ def require_place(
     held = place.exists() and not (place.is_dir() and not any(place.iterdir()))
     if new and held and not (sign and (place / sign).is_file()):
         other = f" and is not {what}" if what else ""
-        raise UsageError(f"Output folder {path} is not empty{other}. Choose another output.")
+        raise UsageError(f"Output folder {path} is not empty{other}. Choose another {by}.")
     found = place if folder and place.exists() else next(one for one in place.parents if os.path.lexists(one))
     try:
         if place.is_dir() and not folder:

@@ -7,6 +7,7 @@ read elsewhere: it knows neither.
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -61,6 +62,13 @@ def steps_after(
 def option_words(**given: object) -> list[object]:
     """The options that were given, as words; None was not."""
     return [word for name, value in given.items() if value is not None for word in (f"--{name}", value)]
+
+
+def new_place(path: object) -> Path:
+    """The path, or the first like it where nothing stands yet: out, out-2, out-3."""
+    wanted = Path(str(path))
+    names = (wanted.with_stem(f"{wanted.stem}-{number}") if number > 1 else wanted for number in count(1))
+    return next(one for one in names if not one.exists())
 
 
 def command_line(words: Words) -> str:

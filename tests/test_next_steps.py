@@ -2,7 +2,7 @@
 
 import pytest
 
-from bertflow.next_steps import Reader, next_command, option_words, steps_after
+from bertflow.next_steps import Reader, new_place, next_command, option_words, steps_after
 
 HERE = Reader(serves=False, text="e/text.txt", before=("search", "example", "e"), output=("--output", "fixed-2"))
 
@@ -37,3 +37,10 @@ def test_a_card_names_nothing_of_the_place_where_it_was_made(model, how, expecte
 )
 def test_where_the_command_ran_there_are_text_and_a_free_place(how, expected):
     assert steps_after("bert", HERE, **how) == expected
+
+
+def test_a_new_place_is_the_first_name_that_is_free(tmp_path):
+    assert new_place(tmp_path / "z.npy") == tmp_path / "z.npy"
+    for name in ("z.npy", "z-2.npy"):
+        (tmp_path / name).touch()
+    assert new_place(tmp_path / "z.npy") == tmp_path / "z-3.npy"

@@ -189,7 +189,7 @@ def diagnose(
         raise UsageError(f"batch should be 1 or more, got {batch}.")
     if bool(url) == bool(model):
         raise UsageError(
-            f"One of url (a server) and model (a folder) is needed, got {'both' if url else 'neither'}. Give one."
+            f"One of --url (a server) and --model (a folder) is needed, got {'both' if url else 'neither'}. Give one."
         )
     secret = os.environ.get(key) if key else None
     if key and not secret:

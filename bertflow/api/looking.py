@@ -9,7 +9,8 @@ from bertflow.data import DOCSTRINGS
 from bertflow.encoder.embedded import embedded_encoder
 from bertflow.errors import UsageError, require_between, require_seed
 from bertflow.files import require_files, require_place
-from bertflow.geometry import FEWEST, REPORT, require_page, run_folder
+from bertflow.geometry import FEWEST, require_page, run_folder
+from bertflow.next_steps import new_place
 from bertflow.registry import lookup
 
 if TYPE_CHECKING:
@@ -142,7 +143,8 @@ def inspect_geometry(
         max_length: Longest sentence of such an encoder, in tokens (default: its own, else 128).
         device: Where the encoder runs: cpu, cuda, ...
         seed: Random seed for the samples.
-        output: Folder to write report.html and report.json to (on the command line by default: report, or RUN/report).
+        output: New folder for report.html and report.json (on the command line by default: report, or RUN/report; where
+            that is there, report-2).
         figures: Folder to write each picture to, as a file of its own; needs matplotlib.
         format: Formats of these files: pdf, svg, png, or several, as pdf,png (default: pdf).
         open_report: Open report.html in the browser.
@@ -164,11 +166,11 @@ def inspect_geometry(
     require_between(FEWEST, sentences=sentences)
     require_seed(seed)
     require_page(output, open_report)
-    require_place(output, folder=True, new=True, sign=REPORT, what="a report")
+    require_place(output, folder=True, new=True)
     require_files(text, frequencies)
     if format and figures is None:
         raise UsageError("format is for the files of pictures in the folder figures. Give both or neither.")
-    require_place(figures, folder=True, new=True)
+    require_place(figures, folder=True, new=True, by="figures")
     kinds = (format or "pdf").split(",")
     if figures is not None:
         from bertflow import plots  # refuses before the work is done, not after
@@ -184,8 +186,8 @@ def inspect_geometry(
 
 
 def report_place(parsed: Any) -> Mapping[str, Any]:
-    """Where the command writes its report: beside a training run, or here."""
-    return {"output": str((run_folder(parsed.model) or Path()) / "report")}
+    """Where the command writes its report, in a new folder: beside a training run, or here."""
+    return {"output": str(new_place((run_folder(parsed.model) or Path()) / "report"))}
 
 
 def compare_words(
@@ -257,7 +259,7 @@ def compare_words(
         raise UsageError(f"Both words and sentences are needed, but {missing} missing. Give both.")
     if format and output is None:
         raise UsageError("format is for the pictures in the folder output. Give both or neither.")
-    require_place(output, folder=True)
+    require_place(output, folder=True, new=True)
     chosen = word_study(words or (), sentences or (), segment) if study is None else load_study(study, segment)
     if output is not None:
         import bertflow.plots  # noqa: F401 - refuses before the work is done, not after

@@ -97,7 +97,7 @@ def evaluate(
         ```bash
         bertflow evaluate bert-base-uncased --pooling first-last-avg --tasks sts7 --data_dir data/sts
         bertflow evaluate runs/mine --compare raw,center,whitening --data_dir data/sts --output scores
-        bertflow evaluate runs/mine --seeds 5 --data_dir data/sts --output scores
+        bertflow evaluate runs/mine --seeds 5 --data_dir data/sts --output seeds
         bertflow evaluate bert-base-uncased --compare "sif,sif+whitening(64),abtt(7)" --fit_on text.txt
         bertflow evaluate bert-base-uncased glove.6B.300d.txt --compare static --ceiling --lexical --data_dir data/sts
         ```

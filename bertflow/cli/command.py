@@ -37,7 +37,7 @@ from bertflow.cli.commands import COMMANDS, Row
 from bertflow.cli.options import FILLED, Option, described, examples_of, options_in, options_of, plain
 from bertflow.cli.printing import print_parts, say
 from bertflow.cli.program import DEBUG, HELP, IMPORT, is_first_process, listed, without_secrets
-from bertflow.cli.spelling import PRINT, HelpFormatter, Spelling, limit_yaml
+from bertflow.cli.spelling import PRINT, HelpFormatter, Spelling, limit_yaml, name_as_typed
 from bertflow.cli.suggestions import next_lines
 from bertflow.data.lines import skip_bad
 from bertflow.errors import BertflowError, RowError, ThresholdMissedError, UsageError, how_many
@@ -71,7 +71,14 @@ class Command:
             UsageError: If the command line cannot be understood; one line.
             ThresholdMissedError: If the result is less than was required.
         """
-        begin, argv = time.perf_counter(), list(argv)
+        try:
+            return self._main(list(argv))
+        except BertflowError as error:
+            name_as_typed(error, self._spelling(self.parser()).known, self.row.places)
+            raise
+
+    def _main(self, argv: list[str]) -> int:
+        begin = time.perf_counter()
         if HELP.intersection(argv):
             print(self.help(), end="")
             return 0
@@ -81,7 +88,7 @@ class Command:
         arguments = self.parse(argv)
         own = {name: arguments.pop(name) for name in self.row.own}
         output, skip, as_json = map(own.get, ("output", "skip_bad", "json"))
-        require_place(output, folder=True)
+        require_place(output, folder=True, new=True)
         arguments |= {name: fill() for name, fill in FILLED.items() if name in self._parameters}
         try:
             with skip_bad(skip) if skip else nullcontext(()) as skipped:

@@ -39,7 +39,7 @@ class Row:
 
 
 OWN: Mapping[str, tuple[type, Any, str]] = {
-    "output": (Path, None, "Write the result there, in JSON and Markdown, and run.json."),
+    "output": (Path, None, "New folder for the result in JSON and Markdown, and run.json."),
     "skip_bad": (Path, None, "Leave out rows that cannot be used, and list them in this file."),
     "json": (bool, False, "Print JSON instead of tables."),
     "details": (bool, False, "Print every number, instead of what matters first."),

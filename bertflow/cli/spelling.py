@@ -10,7 +10,7 @@ import json
 import re
 from argparse import SUPPRESS, Action
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
@@ -20,7 +20,7 @@ import yaml
 from jsonargparse import ActionConfigFile, DefaultHelpFormatter, get_loader, set_loader  # type: ignore[attr-defined]
 
 from bertflow.cli.options import members, plain
-from bertflow.errors import UsageError
+from bertflow.errors import BertflowError, RowError, UsageError
 from bertflow.registry import did_you_mean
 
 PRINT = "print_config"
@@ -30,6 +30,12 @@ BARE: Mapping[str, str] = {"lexical": "stsb-dev", "published": ""}
 """What an option means when it is given without a value."""
 CHARACTERS, DEPTH = 2**22, 50
 """Largest length of a text of YAML, and number of levels in it."""
+OPTION_BEFORE = re.compile(r"(?:[Oo]ption|[Ll]eave|another|One of|One of \w+ and) $")
+"""Words before the name of an option."""
+OPTION_AFTER = re.compile(
+    r" (?:should be|must be|cannot be|takes?|is for|is written|needs?|means|reads|fits|belongs?) "
+)
+"""Words after a name with which a sentence begins."""
 _read: Any = get_loader("yaml")
 
 
@@ -129,6 +135,37 @@ class Spelling:
         option = option.split("=")[0]
         names = [name for name in self.known if name.startswith("--")]
         return f"There is no option {option}.{did_you_mean(option, names)} {self.hint}"
+
+
+def name_as_typed(error: BertflowError, known: Iterable[str], places: Sequence[str]) -> None:
+    """Let a message name the ``known`` options as they are typed; what is given by place is none."""
+    options = [one[2:] for one in known if one.startswith("--")]
+    if isinstance(error, RowError):
+        error.reason = as_typed(error.reason, options, places)
+    else:
+        error.args = (as_typed(str(error), options, places),)
+
+
+def as_typed(message: str, options: Sequence[str], places: Sequence[str] = ()) -> str:
+    """A message about parameters of a function, with ``--`` before those that are options.
+
+    A name that is also a common word is one where options are spoken of, as in "Leave labels out."
+    """
+    short = [one.rpartition(".")[2] for one in options]
+    full = {name: one for name, one in zip(short, options, strict=True) if short.count(name) == 1}
+    full |= {one: one for one in options}
+
+    def dashed(found: re.Match[str]) -> str:
+        before, after, option = message[: found.start()], message[found.end() :], full[found[0]]
+        spoken = OPTION_BEFORE.search(before) or (OPTION_AFTER.match(after) and (not before or before.endswith(". ")))
+        return (
+            f"{'--'[: len(option)]}{option}"
+            if {"_", "."} & {*found[0]} or (spoken and option not in places)
+            else found[0]
+        )
+
+    names = "|".join(map(re.escape, sorted(full, key=len, reverse=True)))
+    return re.sub(rf"(?<![\w./'\"-])(?:{names})(?![\w/'\"=(]|\.\w)", dashed, message)
 
 
 def _is_option(word: str) -> bool:

@@ -6,7 +6,6 @@ write themselves.
 
 from collections.abc import Callable, Iterable, Mapping
 from importlib.util import find_spec
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +13,13 @@ from bertflow.cli.program import IMPORT, imported
 from bertflow.encoder.embedded import embedded_encoder
 from bertflow.errors import MissingExtraError
 from bertflow.evaluation.names import split_name
-from bertflow.next_steps import Reader, Words, command_line, option_words, steps_after
+from bertflow.next_steps import Reader, Words, command_line, new_place, option_words, steps_after
 from bertflow.registry import several
 
 Given = Mapping[str, Any]
 """The arguments of a command's function by name, None for what is as by default."""
 QUESTION = "How does it work?"
 """Question to a new index."""
-INSPECTED = "report"
-"""Folder that `inspect` writes where none is named."""
 
 
 def next_lines(name: str, given: Given, result: Any) -> str:
@@ -34,17 +31,9 @@ def next_lines(name: str, given: Given, result: Any) -> str:
         result: What it gave back.
     """
     own = [word for module in imported for word in (IMPORT, module)]
-    place = ["--output", new_place(INSPECTED)] if Path(INSPECTED).exists() else []  # the report that is there stays
     steps = STEPS.get(name, lambda *_: ())(given, result)
-    lines = [command_line([*words, *(place if words[0] == "inspect" else ()), *own]) for words in steps]
+    lines = [command_line([*words, *own]) for words in steps]
     return "\nnext: " + "\n      ".join(lines) if lines else ""
-
-
-def new_place(path: object) -> Path:
-    """The path, or the first like it where nothing stands yet: out, out-2, out-3."""
-    wanted = Path(str(path))
-    names = (wanted.with_stem(f"{wanted.stem}-{number}") if number > 1 else wanted for number in count(1))
-    return next(one for one in names if not one.exists())
 
 
 def _options(given: Given, *names: str) -> list[object]:

@@ -56,6 +56,11 @@ COLUMNS: Mapping[str, tuple[tuple[str, ...], ...]] = {
 """A row is what a table holds, and what its columns may be called: the texts first, then what belongs to them."""
 LABELS: Mapping[str, int] = {"0": 0, "1": 1, "not_entailment": 0, "entailment": 1}
 """How a binary label may be written. QNLI's copies on the hub number them the other way round: 0 is entailment."""
+BINARY = (
+    "Repair it, or leave the pair out. From scores, such as 0 to 5, make a column label: 1 for pairs that match, 0 "
+    "for others. Or give them, in a column score, to `bertflow fix --labels` or `bertflow evaluate --tasks`."
+)
+"""What to do about a binary label that is none."""
 Scale = tuple[float, float]
 """The lowest and the highest score there can be."""
 ANY_SCALE: Scale = (-1e100, 1e100)
@@ -241,8 +246,10 @@ def parse_label(row: TableRow, at: int, known: Mapping[str, int]) -> int:
     """
     label = row.cells[at]
     if isinstance(label, list | dict) or (name := str(label).strip().casefold()) not in known:
-        raise row.bad(
-            f"a label should be one of {', '.join(known)}, got {shown(label)}. Repair the label, leave the pair "
-            "out, or name the classes with data.classes."
+        do = (
+            BINARY
+            if known is LABELS
+            else "Repair the label, leave the pair out, or name the classes with data.classes."
         )
+        raise row.bad(f"a label should be one of {', '.join(known)}, got {shown(label)}. {do}")
     return known[name]

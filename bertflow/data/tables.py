@@ -3,12 +3,10 @@
 Every table becomes a ``TextTable``: its column names, and a way to read some of them row by row, so that a large file
 is never held in memory. What cannot be read is refused with file and line.
 
-    .tsv .csv .xlsx .jsonl .json    see ``bertflow.data.cells``
+    .tsv .csv .xlsx .jsonl .json    see ``bertflow.data.cells``; text may be compressed (``.gz``)
     .parquet           through ``pyarrow``
     the hub   owner/name[@revision][#config][:split], through ``datasets``, which fetches a split once and keeps it in
               its cache; a folder in the hub's own format (<root>/owner/name/ with a test.jsonl.gz, say) can stand in
-
-Text may be compressed (``.gz``).
 """
 
 import itertools
@@ -118,8 +116,13 @@ class TextTable:
             return found
         wanted = " | ".join(" + ".join(names) for names in choices)
         if is_plain_text(self.name) and len(self.columns) == 1:
-            do = "Begin with a line of such names, and put a tab between the cells."
-            raise DataError(f"{self.name} should be a table with the columns {wanted}, but holds plain lines. {do}")
+            held, do = "plain lines", "Begin with a line of such names, and put a tab between the cells."
+            raise DataError(f"{self.name} should be a table with the columns {wanted}, but holds {held}. {do}")
+        near = max(choices, key=lambda names: len([name for name in names if self.find([name])]))
+        lacking = [name for name in near if not self.find([name])]
+        others = [name for name in self.columns if name.casefold() not in map(str.casefold, near)]
+        which = column_names(others) if len(others) == len(lacking) else "the columns that hold them"
+        do = do.replace("Rename its columns", f"Rename {which} to {', '.join(lacking)}")
         raise DataError(f"{self.name} should have the columns {wanted}, but has {column_names(self.columns)}. {do}")
 
 

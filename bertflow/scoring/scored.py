@@ -181,7 +181,7 @@ def score_pairs(
 ) -> ScoredPairs:
     """Score pairs, fit scores, look at a text: what is ``wanted`` is a rate, precision or recall, and ``target`` it."""
     by_rate = wanted == "false_match_rate"
-    require_place(save, folder=True, new=True, sign=SCORES, what="an encoder that was saved with its scores")
+    require_place(save, folder=True, new=True, sign=SCORES, what="an encoder that was saved with its scores", by="save")
     lookup("method", {"auto": None, **CURVES}, method)
     DomainCheck(parse_calibrator(density or "gaussian"))
     if not by_rate:

@@ -13,6 +13,7 @@ from bertflow.cli import main
 from bertflow.cli.command import Command, command
 from bertflow.cli.commands import COMMANDS, Row
 from bertflow.cli.program import run
+from bertflow.cli.spelling import as_typed
 from bertflow.errors import UsageError
 from bertflow.results import AbstractResult
 from bertflow.tables import Section, Table
@@ -200,9 +201,9 @@ REFUSALS = {
     ("m", "--column", "a"): f"There is no option --column. Did you mean --columns? {HINT}",
     ("m", "--data.sentence=a"): f"There is no option --data.sentence. Did you mean --data.sentences? {HINT}",
     ("m", "--zzz", "some value"): f"There is no option --zzz. {HINT}",
-    ("m", "-k", "x"): f"The option k cannot be x. {HINT}",
-    ("m", "--int8=x"): f"The option int8 cannot be x. {HINT}",
-    ("m", "--how", "x"): f"The option how cannot be x. Choose from ['best', 'last']. {HINT}",
+    ("m", "-k", "x"): f"The option -k cannot be x. {HINT}",
+    ("m", "--int8=x"): f"The option --int8 cannot be x. {HINT}",
+    ("m", "--how", "x"): f"The option --how cannot be x. Choose from ['best', 'last']. {HINT}",
     ("m", "--config", "/none.yaml"): "The config file /none.yaml is missing. Give the path of a YAML file, as "
     "configs/default.yaml.",
 }
@@ -212,6 +213,25 @@ REFUSALS = {
 def test_what_cannot_be_understood_is_refused_in_one_line(words, capsys):
     assert run(COMMAND.main, words) == 2
     assert capsys.readouterr().err == f"error: {REFUSALS[words]}\n"
+
+
+NAMED = {
+    "The option folds needs labels. Leave it out.": "The option --folds needs labels. Leave it out.",
+    "fit_on is for a fit; got fit_on=3, a/fit_on.": "--fit_on is for a fit; got fit_on=3, a/fit_on.",
+    "Give other labels, or leave labels out.": "Give other labels, or leave --labels out.",
+    "One of text and labels is wanted. Choose another output.": "One of text and --labels is wanted. "
+    "Choose another --output.",
+    "top_score should be 1 or more; name it with data.top_score.": "--data.top_score should be 1 or more; name it "
+    "with --data.top_score.",
+    "k should be 1 or more. labels takes one.": "-k should be 1 or more. --labels takes one.",
+    "size must be from 3 to 64.": "size must be from 3 to 64.",
+}
+
+
+@pytest.mark.parametrize("message", NAMED)
+def test_what_a_function_says_of_its_parameters_is_said_of_the_options(message):
+    options = ["folds", "fit_on", "labels", "text", "output", "data.top_score", "k", "flow.size", "encoder.size"]
+    assert as_typed(message, options, ["text"]) == NAMED[message]
 
 
 def test_a_file_gives_options_positionals_and_fields(tmp_path):

@@ -132,8 +132,8 @@ def test_a_pooling_for_what_is_calibrated_is_refused(evaluate, fitted):
     code, _, err = evaluate(fitted, "--tasks", "news", "--pooling", "cls")
     assert code == 2
     assert err == (
-        "error: pooling is for a transformer without a calibrator, but none was given: a calibrated encoder keeps its "
-        "own, and word vectors have none. Leave it out.\n"
+        "error: --pooling is for a transformer without a calibrator, but none was given: a calibrated encoder keeps "
+        "its own, and word vectors have none. Leave it out.\n"
     )
 
 

@@ -1,9 +1,12 @@
 import json
+import shutil
+from argparse import Namespace
 from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 
+from bertflow.api.looking import report_place
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.closed_forms import Whitening
 from bertflow.cli import main
@@ -41,6 +44,7 @@ def inspect(files, tmp_path, capsys):
 
     def call(*arguments, flow=False):
         output = tmp_path / "report"
+        shutil.rmtree(output, ignore_errors=True)  # no report is replaced
         given = [*map(str, arguments), "--text", str(files / "text.txt"), "--output", str(output), "--device", "cpu"]
         given += [] if "--compare" in given or flow else ["--compare", "raw,whitening"]
         code = main(["inspect", *given])
@@ -115,6 +119,14 @@ def test_scored_pairs_give_spearman_and_natural_pairs_hits(inspect, tiny_bert, f
     assert metrics == {"scored": "Spearman on scored", "natural": "hit@1 on natural"}
     rules = {kind: twin["sections"]["Paraphrases"]["rule"] for kind, twin in twins.items()}
     assert rules == {"scored": "human score of at least 4", "natural": "a query and its text"}
+
+
+def test_a_report_that_is_there_is_left_alone_and_one_of_a_run_is_beside_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_record(tmp_path / "run" / "run.json", {})
+    (tmp_path / "run" / "report").mkdir()
+    places = [report_place(Namespace(model=model)) for model in ("bert", "run")]
+    assert places == [{"output": "report"}, {"output": "run/report-2"}]
 
 
 def test_equal_calls_write_equal_files(inspect, tiny_bert, tmp_path):

@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from bertflow.cli import main, suggestions
-from bertflow.cli.suggestions import STEPS, new_place, next_lines
+from bertflow.cli.suggestions import STEPS, next_lines
 
 from .test_every_command import CHANGING, LINES, PUBLISHED, WRITERS, marked, words
 
@@ -40,14 +40,6 @@ def test_the_next_commands_work_as_they_stand(command, place, capsys, monkeypatc
             assert main([*rest, *small]) == 0, capsys.readouterr().err
 
 
-def test_a_report_that_is_there_is_not_written_again(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    given = {"model": "bert", "output": "words"}
-    assert next_lines("words", given, None) == "\nnext: bertflow inspect bert"
-    (tmp_path / "report").mkdir()
-    assert next_lines("words", given, None) == "\nnext: bertflow inspect bert --output report-2"
-
-
 def test_a_name_with_a_space_is_quoted_and_a_place_that_is_taken_is_left_alone(tmp_path):
     folder = tmp_path / "my store"
     store = type("Store", (), {"folder": folder})
@@ -56,7 +48,6 @@ def test_a_name_with_a_space_is_quoted_and_a_place_that_is_taken_is_left_alone(t
     (tmp_path / "my store-whitening-2").mkdir()
     line = next_lines("embed", {}, done)
     assert line == (f"\nnext: bertflow fit --store '{folder}' --calibrator whitening --output '{folder}-whitening-3'")
-    assert new_place(tmp_path / "z.npy") == tmp_path / "z.npy"
 
 
 def test_the_column_of_the_text_of_a_collection_is_named_again(tmp_path):

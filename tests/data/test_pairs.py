@@ -52,7 +52,7 @@ def test_columns_of_no_kind_are_refused_with_all_that_are_wanted(write, refusal)
     path = write("a.tsv", "left\tright\tlabel\nx\ty\t1\n")
     assert refusal(load_pairs, path, ("binary", "retrieval")) == (
         f"{path} should have the columns a + b + label | sentence1 + sentence2 + label | question + sentence + label | "
-        "query + text | question + answer, but has left, right, label. Rename its columns."
+        "query + text | question + answer, but has left, right, label. Rename left, right to a, b."
     )
 
 
@@ -232,6 +232,10 @@ def test_a_query_or_text_that_comes_again_is_left_out_and_counted(write, caplog)
 RELATED = "question\tanswer\nWho runs?\tA dog.\n"
 ONE_CLASS = "premise\thypothesis\tlabel\n" + "A dog runs.\tA dog moves.\tentailment\n" * 2
 HOW = "Repair the label, leave the pair out, or name the classes with data.classes."
+SCORES = (
+    "Repair it, or leave the pair out. From scores, such as 0 to 5, make a column label: 1 for pairs that match, 0 for "
+    "others. Or give them, in a column score, to `bertflow fix --labels` or `bertflow evaluate --tasks`."
+)
 FEW = "but a comparison of classes needs at least 2. Give more pairs."
 REFUSED = {
     "classes, label": (TSV + "A cat.\tA dog.\tmaybe\n", "{}, line 4: a label should be one of contradiction, "
@@ -243,13 +247,13 @@ REFUSED = {
     "related, one pair": (RELATED, "{} holds 1 pair, but contrast needs at least 2. Give more pairs."),
     "graded, no scores": ("sentence1\tsentence2\tlabel\na\tb\t1\n", "{} should have the columns sentence1 + sentence2 "
                           "+ score | sentence_A + sentence_B + relatedness_score, but has sentence1, sentence2, label. "
-                          "Rename its columns."),
+                          "Rename label to score."),
     "binary, label": ("a\tb\tlabel\nx\ty\t2\n", "{}, line 2: a label should be one of 0, 1, not_entailment, "
-                      f"entailment, got '2'. {HOW}"),
+                      f"entailment, got '2'. {SCORES}"),
     "binary, one label": ("a\tb\tlabel\nx\ty\t1\nu\tv\t1\n", "{} gives all 2 pairs the same label, 1. Add pairs with "
                           "another label."),
     "retrieval, column": ("query\tbody\na\tb\n", "{} should have the columns query + text | question + answer, but has "
-                          "query, body. Rename its columns."),
+                          "query, body. Rename body to text."),
     "retrieval, one pair": ("query\ttext\na\tb\n", "{} holds 1 pair, but a ranking needs at least 2. Give more "
                             "pairs."),
 }  # fmt: skip
