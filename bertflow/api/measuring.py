@@ -218,6 +218,11 @@ def sweep(
     after = split_spellings(compare) if isinstance(compare, str) else compare or COMPARED
     for name in set(after) - {RAW}:
         parse_calibrator(name)
+    if not (labels or tasks or data_dir):
+        raise UsageError(
+            "A sweep needs scores or labels to judge by, got none. Give --tasks: a table with the columns sentence1, "
+            "sentence2 and score, or a task as stsb-dev; or --labels FILE; or --data_dir, the folder of the STS data."
+        )
     where = data_dir or "hub"
     if not labels:
         StsSource(tasks or "tuning", where)

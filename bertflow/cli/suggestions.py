@@ -1,7 +1,7 @@
 """What to do next: the command lines that are printed below what a command has left.
 
-They work as they stand: with the paths that were given or written, quoted for the shell, and a new place for what they
-write themselves.
+They work as they stand, but for ``YOURS``: with the paths that were given or written, quoted for the shell, and a new
+place for what they write themselves.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bertflow.cli.program import IMPORT, imported
+from bertflow.data import DOCSTRINGS
 from bertflow.encoder.embedded import embedded_encoder
 from bertflow.errors import MissingExtraError
 from bertflow.evaluation.names import split_name
@@ -18,6 +19,8 @@ from bertflow.registry import several
 
 Given = Mapping[str, Any]
 """The arguments of a command's function by name, None for what is as by default."""
+YOURS = "YOUR_PAIRS.tsv"
+"""Table with the columns query and text, which only the user has: their text alone tells not what is better."""
 QUESTION = "How does it work?"
 """Question to a new index."""
 
@@ -93,7 +96,8 @@ def _train(given: Given, run: Any, name: str = "train") -> list[Words]:
     if run.note:
         return []
     if (run.folder / "calibrator").is_dir():
-        return [["evaluate", run.folder, "--retrieval", "docstrings", "--compare", "raw,whitening"]]
+        judged = YOURS if getattr(given.get("text"), "sentences", None) else DOCSTRINGS
+        return [["evaluate", run.folder, "--retrieval", judged, "--compare", "raw,whitening"]]
     return [["inspect", run.folder / "encoder"]]
 
 
@@ -109,8 +113,11 @@ def _fit(given: Given, fitted: Any) -> list[Words]:
 
 
 def _sweep(given: Given, swept: Any) -> list[Words]:
-    best = max(swept.shown, key=lambda row: row.value)
-    return [["inspect", given["model"], "--pooling", best.pooling]]
+    from bertflow.evaluation.poolings import WEIGHTED  # loaded by then
+
+    best = max((row for row in swept.shown if row.pooling != WEIGHTED), key=lambda row: row.value)
+    own = option_words(max_length=given.get("max_length"), text=given["fit_on"])
+    return [["inspect", given["model"], "--pooling", best.pooling, *own]]
 
 
 def _paper_tables(given: Given, made: Any) -> list[Words]:
@@ -183,7 +190,7 @@ STEPS: Mapping[str, Callable[[Given, Any], Iterable[Words]]] = {
     ],
     "adapt": _adapt,
     "evaluate": _kept(lambda given, _: _look(split_name(several(given["models"])[0])[1], given)),
-    "sweep": _kept(_sweep),
+    "sweep": _sweep,
     "verify-paper": _kept(lambda given, _: [["paper-tables", given["model"], *_options(given, "data_dir", "device")]]),
     "paper-tables": _paper_tables,
     "inspect": _inspect,

@@ -206,6 +206,11 @@ def parse_pooling(spelling: str) -> Pooling:
     return Pooling(layers, match["join"] or "mean", match["tokens"] or "mean")
 
 
+def uncalibrated(pooling: str | None) -> str:
+    """What an encoder without a calibrator is, in words; some of its poolings weigh tokens by their counts."""
+    return "weighs tokens, no calibrator" if pooling and parse_pooling(pooling).counted else "no calibrator"
+
+
 def pool(layers: Sequence[Tensor], views: TokenViews, pooling: Pooling) -> Tensor:
     """One vector a sentence, in float32.
 

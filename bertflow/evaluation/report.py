@@ -17,11 +17,12 @@ from typing import Any, ClassVar
 
 from bertflow.data.pairs import Pairs
 from bertflow.data.sts_tasks import SUITES
+from bertflow.encoder.pooling import uncalibrated
 from bertflow.errors import UsageError, require_between
 from bertflow.evaluation.aggregation import AGGREGATIONS
 from bertflow.evaluation.bm25 import BM25, bm25_values
 from bertflow.evaluation.mteb_files import MAIN_SCORE, mteb_files, predictions_csv
-from bertflow.evaluation.score_table import CORRELATIONS, Column, Row, ScoreTable, SystemFacts, setting
+from bertflow.evaluation.score_table import CORRELATIONS, Column, Row, ScoreTable, SystemFacts
 from bertflow.evaluation.significance import A_TEST, LEVEL
 from bertflow.files import write_text
 from bertflow.results import AbstractResult
@@ -31,6 +32,8 @@ SAID = {True: "significantly better than", False: "no significant difference fro
 """Words about a system that is not below another, by whether the difference is separable."""
 BELOW = {**SAID, True: "significantly worse than", None: "behind"}
 """Words about a system that is below another."""
+IN_FIT = " of the scored text was in the fitting text"
+"""Words after a share."""
 VERSIONS = ("bertflow", "torch", "transformers", "numpy", "scipy")
 
 
@@ -109,7 +112,8 @@ class Report(ScoreTable, AbstractResult):
         for one in sorted((row for row in rows if row not in calibrated), key=lambda row: -row.value):
             own = [row for row in calibrated if weights[row.system] == weights.get(one.system, "")]
             if below := [row.system for row in own if row.value < one.value]:
-                return f" Here {one.system}, without a calibrator, scores higher than {', '.join(below)}."
+                own_way = uncalibrated(facts[one.system].description.get("pooling"))
+                return f" Here {one.system} ({own_way}) scores higher than {', '.join(below)}."
         return ""
 
     def _leads(self) -> Iterator[tuple[Column, Row, list[Row]]]:
@@ -257,9 +261,9 @@ def _system_line(system: SystemFacts, used: Sequence[Row]) -> str:
 def _seen(rows: Sequence[Row]) -> str:
     shares = [row.seen for row in rows if row.seen is not None]
     if len(shares) < len(rows):
-        return "seen unknown (the text it was fitted on is not recorded)"
-    ends = dict.fromkeys(f"{share:.2f}" for share in (min(shares), max(shares)))
-    return f"seen {' to '.join(ends)} ({'/'.join(dict.fromkeys(setting(row.seen) for row in rows))})"
+        return f"it is not recorded how much{IN_FIT}"
+    ends = dict.fromkeys(f"{100 * share:.0f}" for share in (min(shares), max(shares)))
+    return f"{' to '.join(ends)} %{IN_FIT}"
 
 
 def parse_thresholds(spelling: str, scored: Collection[str]) -> dict[str, float]:

@@ -137,12 +137,13 @@ class Sweep(AbstractResult):
         yield from self.how
 
     def answer(self) -> Iterator[Table | str]:
-        """The best poolings, what the numbers are, and at last what was best in each column."""
+        """The best poolings, the best first, what the numbers are, and at last what was best in each column."""
         table, falling = self.table(), sorted(self.shown, key=lambda row: -row.value)
         alone = {row.candidate.layers: row for row in reversed(falling)}
         asked = [alone[layer,] for layer in self.asked if (layer,) in alone]
         first = [*dict.fromkeys(row.pooling for row in (*asked, *self.best(), *falling))][:BEST]
-        yield Table(table.header, tuple(line for line in table.lines if line[0] in first))
+        lines, ranked = {line[0]: line for line in table.lines}, dict.fromkeys(row.pooling for row in falling)
+        yield Table(table.header, tuple(lines[name] for name in ranked if name in first))
         if len(table.lines) > BEST:
             which = "The best of the layers asked for, and the best of all:" if asked else "These are the best"
             yield f"{which} {BEST} of {len(table.lines)} poolings. All of them: {REST}."

@@ -169,8 +169,8 @@ def build_systems(
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
         refits: Whether each text that a calibrator in ``opened`` was fitted on has baselines of its own, refitted from
             its moments where they are enough (default: without text).
-        names: Names that the user chose. A raw encoder that has one is called so, unless "raw" is a baseline; so are
-            saved encoders, and several that are the same.
+        names: Names that the user chose. A raw encoder that has one is called so, unless "raw" is a baseline. Saved
+            encoders keep their own name, and so do several that are the same.
 
     Raises:
         UsageError: If there is nothing to fit a baseline on, two systems have one name, or there is no transformer
@@ -199,7 +199,7 @@ def build_systems(
         pooled = f" ({first.own_pooling})" if several and first.own_pooling else ""
         plain = [one for one in group if one.calibrator is None]
         wanted = dict.fromkeys(([raw] if plain else []) + list(baselines))
-        own_names = [one.name for one in plain if one.saved or one.name in names] if raw not in baselines else []
+        own_names = [one.name for one in plain if one.saved or (one.name in names and raw not in baselines)]
         own_names = [one.name for one in plain] if plain[1:] else own_names
         own = _pooled(first, raw, text)
         # Word vectors are static already. All poolings are opened before the first one embeds.

@@ -172,8 +172,8 @@ def make_report(
     for name, system in material.systems.items():
         told, hashes = system.describe(), system.fitted_hashes()
         fitted_on = f", {told['calibrator']} on {told['fitted_rows']:,} rows" if "calibrator" in told else ""
-        seen = "unknown" if hashes is None else f"{seen_share(material.sentences, hashes):.2f}"
-        made[name] = f"{told['encoder']}, {told['pooling']}{fitted_on}; seen {seen}"
+        seen = "an unknown share" if hashes is None else f"{100 * seen_share(material.sentences, hashes):.0f} %"
+        made[name] = f"{told['encoder']}, {told['pooling']}{fitted_on}; {seen} of these sentences in the fitting text"
     return GeometryReport(heading, made, sections, left_out, card)
 
 

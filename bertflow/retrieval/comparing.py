@@ -29,6 +29,11 @@ SHARED = 10
 """Nearest texts of which both encoders should have some."""
 WIDTH, BRIEF = 60, 40
 """Characters of a text that are shown, and those in an answer of 24 lines."""
+UNJUDGED = (
+    "No labels were given, so neither is called better. To know which is, give pairs of a query and its text: "
+    "`bertflow evaluate FIRST SECOND --retrieval FILE`."
+)
+"""What is said in place of a judgement."""
 BLOCK = 256
 """Queries whose cosines with all texts are in memory together."""
 
@@ -74,12 +79,12 @@ class Comparison(AbstractResult):
 
     def parts(self) -> Iterator[Section]:
         """The queries with their nearest texts, side by side, and how much changed."""
-        yield self.section()
+        yield self.section([UNJUDGED])
 
     def answer(self) -> Iterator[Section]:
         """One query, if there is one whose nearest text is another one."""
         told = (min(self.shown, key=lambda one: one.first[0] == one.second[0]),)
-        yield replace(self, shown=told).section([f"More queries: {REST}."], BRIEF)
+        yield replace(self, shown=told).section([f"{len(self.shown)} of the queries: {REST}.", UNJUDGED], BRIEF)
 
     def section(self, lines: Sequence[str] = (), width: int = WIDTH) -> Section:
         """The table, with so many characters of a text; after it how much changed, and ``lines``."""

@@ -18,6 +18,7 @@ from bertflow.data.corpus import Answer, load_answers
 from bertflow.encoder.chunks import require_unpooled
 from bertflow.encoder.folders import recorded_prompts
 from bertflow.encoder.options import EncoderOptions
+from bertflow.encoder.pooling import uncalibrated
 from bertflow.errors import UsageError, how_many
 from bertflow.files import require_place
 from bertflow.opening import load
@@ -69,7 +70,11 @@ class IndexInfo(AbstractResult):
 
     def answer(self) -> Iterator[str]:
         """One line."""
-        how = f"calibrated by {self.calibrator} ({self.digest[:8]})" if self.digest else "not calibrated"
+        how = (
+            f"calibrated by {self.calibrator} ({self.digest[:8]})"
+            if self.digest
+            else uncalibrated(self.recipe.get("pooling"))
+        )
         split = f" split by {self.chunks}" if self.chunks else ""
         yield f"{self.path}: {how_many(self.answers, 'answers')}{split}, {how_many(self.phrases, 'phrases')}, {how}"
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from bertflow.data.corpus import chunks
 from bertflow.data.lines import is_blank
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.errors import DataError, UsageError, shown
+from bertflow.errors import DataError, UsageError, how_many, shown
 from bertflow.retrieval.collections import AbstractCollection
 from bertflow.retrieval.storage import ROWS, Storage
 from bertflow.similarity import COSINE, TIE, unit_rows
@@ -159,8 +159,8 @@ def ranks_of(
         if unknown := [(question, min(left)) for question, left in zip(right, lacking, strict=True) if left]:
             asked, name = unknown[0]
             raise DataError(
-                f"{sum(map(len, lacking))} right answers are not in {where}, {name!r} for {asked!r} the first. Add "
-                "them, or leave these labels out."
+                f"{where} lacks {how_many(sum(map(len, lacking)), 'right answers')}: {name!r} for {asked!r} is the "
+                "first. Add what is missing, or leave these labels out."
             )
     return [wrong + np.arange(1, len(wrong) + 1) for wrong in above]
 

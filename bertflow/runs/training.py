@@ -76,9 +76,9 @@ class FlowRun(Run):
 
     def results(self) -> Iterator[str]:
         """How well the flow fits, and where the results are."""
-        yield Strong(self.record.summary())
         if self.narrow:
             yield Strong(f"WARNING: {self.narrow}")
+        yield Strong(self.record.summary())
         steps = how_many(self.record.steps, "steps")
         yield f"took      {steps} in {self.record.seconds:.0f} s, kept: {self.record.kept}"
         yield f"run       {self.folder}"

@@ -72,7 +72,7 @@ def test_it_measures_before_and_after_and_says_what_it_left_out(inspect, tiny_be
     assert values["raw"]["mean_cosine"] > 0.3 > abs(values["whitening"]["mean_cosine"])
     assert twin["facts"]["fitted on"] == "30 other sentences of this text"
     assert twin["facts"]["word frequencies"] == "counts of counts.txt"
-    assert "seen 0.00" in twin["facts"]["whitening"]
+    assert "; 0 % of these sentences in the fitting text" in twin["facts"]["whitening"]
     assert set(twin["left_out"]) == {"Training", "Masked words"}
     assert "left out  Training, Masked words (why: --details)" in out
     text = files / "text.txt"
@@ -145,7 +145,7 @@ def test_what_is_calibrated_is_compared_with_raw_and_keeps_its_own_text(inspect,
     assert code == 0
     assert out.splitlines()[3].split() == ["raw", "mine", "wanted"]
     assert twin["facts"]["fitted on"] == "what mine was fitted on"
-    assert "seen unknown" not in twin["facts"]["mine"]
+    assert "an unknown share" not in twin["facts"]["mine"]
     assert {"Paraphrases", "Scores"} <= set(twin["left_out"])
 
 

@@ -25,6 +25,7 @@ CALLS = {
     "evaluate": "evaluate BERT --tasks mine --data_dir data",
     "evaluate nothing": "evaluate --tasks mine --data_dir data",
     "sweep": "sweep BERT --tasks mine --data_dir data",
+    "sweep nothing": "sweep BERT",
     "verify-paper": "verify-paper BERT --data_dir data",
     "paper-tables": "paper-tables BERT --data_dir data --output out/new",
     "inspect": "inspect BERT --text text.txt --output out/new",
@@ -107,7 +108,10 @@ EARLY = {
         "--flow.batch_size 0": "batch_size",
         "--flow.learning_rate nan": "learning_rate cannot be nan",
         "--flow.preset paper-tf --purpose search": "The purpose search has the preset search-2, but paper-tf is named",
-        "--data.tasks stsb": "Text comes from data.sentences or from data.tasks, but both were given.",
+        "--data.tasks stsb": "Text comes from --data.sentences or from --data.tasks, but both were given.",
+        "--data.sentences [BERT,text.txt]": "BERT is not a file of text. If it is your encoder, write: bertflow train "
+        "--encoder.model BERT --data.sentences text.txt",
+        "--data.sentences bert-base": "write: bertflow train --encoder.model bert-base --data.sentences FILE",
         "--flow.n_components 17": "n_components should be from 1 to 16, got 17.",
         "--flow.n_components -1": "flow.n_components must be at least 1, got -1",
         "--data.max_sentences 0": "max_sentences should be 2 or more",
@@ -222,6 +226,7 @@ EARLY = {
         "--output db": "Output folder db is not empty. Choose another --output.",
         "--tasks nonsense": "Unknown task",
     },
+    "sweep nothing": {"--layers 0": "A sweep needs scores or labels to judge by, got none. Give --tasks: a table with"},
     "verify-paper": {"--device nonsense": "The device", "--max_length 0": "max_length should be 1 or more"},
     "paper-tables": {
         "--device nonsense": "The device",

@@ -125,7 +125,7 @@ def test_another_folder_is_opened_as_it_is_and_what_it_replaces_is_said(folder, 
         assert main(["search", "recalibrate", "own.index", *given]) == 0
         out, err = capsys.readouterr()
         assert (f"own.index: the calibrator {new}" in err and f" replaces {old}" in err) == bool(old)
-        assert ("not calibrated" in out) == (new in ("", "none"))
+        assert ("no calibrator" in out) == (new in ("", "none"))
         assert (told(capsys, "ask", "own.index", "the dog") == before) == (new in ("", "none"))
 
 
@@ -170,7 +170,7 @@ def test_an_index_in_chunks_says_which_part_of_a_long_answer_it_found(folder, ca
     (folder / "long.jsonl").write_text(lines([{"id": "long", "text": text}, ANSWERS[1]]), encoding="utf-8")
     arguments = ["--answers", "long.jsonl", "--model", str(tiny_bert)]
     told_build = told(capsys, "build", "long.index", *arguments, "--chunks", "sentences")
-    assert told_build.startswith("long.index: 2 answers split by sentences:1:0, 4 phrases, not calibrated")
+    assert told_build.startswith("long.index: 2 answers split by sentences:1:0, 4 phrases, no calibrator")
     assert told(capsys, "ask", "long.index", "a red bird sings.", "-k", "1") == (
         "1. 1.000  long  [chunk 1, 33:50]  A red bird sings.\n"
     )

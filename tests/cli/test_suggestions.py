@@ -1,11 +1,13 @@
 """What commands print at their end: command lines that work as they stand."""
 
 import shlex
+from pathlib import Path
 
 import pytest
 
 from bertflow.cli import main, suggestions
 from bertflow.cli.suggestions import STEPS, next_lines
+from bertflow.data.fitting_text import TextOptions
 
 from .test_every_command import CHANGING, LINES, PUBLISHED, WRITERS, marked, words
 
@@ -30,6 +32,7 @@ def test_every_command_that_leaves_something_has_a_row():
 def test_the_next_commands_work_as_they_stand(command, place, capsys, monkeypatch):
     monkeypatch.setattr(suggestions, "find_spec", lambda name: None)  # a server would not end
     assert main(words(LINES[command])) == 0
+    Path(suggestions.YOURS).write_text("query\ttext\na dog\tthe dog eats\na cat\tthe cat sleeps\n", "utf-8")
     lines = "".join(capsys.readouterr().out.split("\nnext: ")[1:])
     assert bool(lines) != command.startswith("transform")  # what is mapped needs no other map
     for line in lines.splitlines():
@@ -38,6 +41,14 @@ def test_the_next_commands_work_as_they_stand(command, place, capsys, monkeypatc
         if rest[0] != "demo":
             small = SMALL.get(" ".join(rest[:2]), SMALL.get(rest[0], ()))
             assert main([*rest, *small]) == 0, capsys.readouterr().err
+
+
+def test_a_training_on_the_docstrings_is_judged_on_them_and_one_on_text_of_yours_on_your_pairs(tmp_path):
+    (tmp_path / "calibrator").mkdir()
+    run = type("Run", (), {"status": "done", "note": "", "folder": tmp_path})
+    lines = [next_lines("train", {"text": TextOptions(text)}, run) for text in (None, "mine.txt")]
+    assert ["docstrings" in line for line in lines] == [True, False]
+    assert f"--retrieval {suggestions.YOURS} --compare" in lines[1]
 
 
 def test_a_name_with_a_space_is_quoted_and_a_place_that_is_taken_is_left_alone(tmp_path):

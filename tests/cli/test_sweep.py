@@ -1,5 +1,6 @@
 import json
 import re
+import shlex
 import sys
 
 import numpy as np
@@ -57,6 +58,20 @@ def test_the_answer_fits_on_a_screen_and_ends_with_the_best_of_how_many(tiny_ber
     assert answer[-3] == tried
     assert answer[-1].startswith("next: bertflow inspect ")
     assert f"--details, or in {tmp_path / 'out'}." in "\n".join(answer)
+
+
+def test_the_best_comes_first_and_the_next_command_reads_the_text_that_was_given(tiny_bert, task, tmp_path, capsys):
+    text = tmp_path / "own.txt"
+    text.write_text("\n".join(drawn(WITH_AND, 40, 3, 2, 9)))
+    argv = [str(tiny_bert), "--tasks", task, "--device", "cpu", "--max_length", "16", "--fit_on", str(text)]
+    assert main(["sweep", *argv, "--layers", "0,2,4", "--tokens", "mean,cls"]) == 0
+    out = capsys.readouterr().out
+    rows = re.findall(r"^ (\S+) +(-?\d.*\d)", out, re.MULTILINE)
+    values = [max(map(float, re.findall(r"-?\d+\.\d+", row))) for _, row in rows]
+    assert len(values) == 6
+    assert values == sorted(values, reverse=True)
+    best = shlex.quote(rows[0][0])
+    assert out.endswith(f"\nnext: bertflow inspect {tiny_bert} --pooling {best} --max_length 16 --text {text}\n")
 
 
 def test_the_layers_that_were_asked_for_are_in_the_answer(tiny_bert, task, capsys):

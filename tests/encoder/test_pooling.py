@@ -10,6 +10,7 @@ from bertflow.encoder.pooling import (
     TokenViews,
     parse_pooling,
     pool,
+    uncalibrated,
 )
 from bertflow.errors import UnknownNameError, UsageError
 
@@ -182,3 +183,8 @@ def test_sif_without_counts_says_what_to_do(refusal):
         refusal(pool, [torch.ones(3, 6, 4)], TokenViews(MASK, MASK), POOLINGS["sif"], error=UsageError)
         == "The pooling sif needs token counts. Call count_tokens(sentences), or give token_counts."
     )
+
+
+def test_an_encoder_without_a_calibrator_is_called_by_what_it_does():
+    found = [uncalibrated(pooling) for pooling in ("soft-sif(1,2)", "mean", None)]
+    assert found == ["weighs tokens, no calibrator", "no calibrator", "no calibrator"]

@@ -74,8 +74,17 @@ def test_captions_say_how_the_numbers_were_made(pairs):
         "text. 95 % intervals from 400 bootstrap resamples (seed 0; 400 a task at least): of pairs or queries, BCa; of "
         "sentences for averages over tasks. Significant: p < 0.05 by the paired bootstrap, over the tasks with Holm's "
         "correction.",
-        "it: encoder toy, pooling mean, max length 128, seen unknown (the text it was fitted on is not recorded).",
+        "it: encoder toy, pooling mean, max length 128, it is not recorded how much of the scored text was in the "
+        "fitting text.",
     ]
+
+
+def test_how_much_of_the_scored_text_was_fitted_on_is_said_in_words(pairs):
+    raw, half = ToyEncoder(), unique_sentences([pairs])
+    fitted = CalibratedEncoder.fit(raw, Whitening(n_components=3), half[: len(half) // 2])
+    report = score_sets({"raw": raw, "fitted": fitted}, [pairs], resamples=0)
+    assert "; 0 to 50 % of the scored text was in the fitting text. How" in [*report.answer()][-1]
+    assert report.captions()[1].endswith(", 0 % of the scored text was in the fitting text.")
 
 
 def test_json_holds_correlations_between_minus_one_and_one(report):
@@ -122,7 +131,7 @@ def answered(gold, resamples=400, seeds=None):
     return line
 
 
-ABOVE = r" Here raw, without a calibrator, scores higher than {}\."
+ABOVE = r" Here raw \(no calibrator\) scores higher than {}\."
 
 
 def test_the_answer_names_the_best_and_says_where_raw_is_above_its_calibrator():

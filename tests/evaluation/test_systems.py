@@ -131,6 +131,13 @@ def test_systems_of_several_encoders_say_whose_they_are(tiny_bert, calibrated):
     assert list(systems) == ["raw of tiny-bert (cls)", "center of tiny-bert", "center of mine", "mine"]
 
 
+def test_a_saved_encoder_without_a_calibrator_keeps_its_name_beside_raw(tiny_bert, calibrated, tmp_path):
+    weighs = TransformerEncoder(tiny_bert, pooling="sif(1)", device="cpu").count_tokens(SENTENCES)
+    weighs.save(tmp_path / "fixed" / "encoder")
+    opened = [open_system(tmp_path / "fixed" / "encoder", device="cpu"), open_system(calibrated[1], device="cpu")]
+    assert {"fixed/encoder", "mine"} <= {*built(opened, "raw", SENTENCES)}
+
+
 def test_an_encoder_and_what_was_fitted_on_it_share_their_baselines(tiny_bert, calibrated):
     raw = open_system(str(tiny_bert), device="cpu", pooling="mean(1,2)", max_length=32)
     assert list(built([raw, open_system(str(calibrated[1]), device="cpu")], "center")) == ["raw", "center", "mine"]

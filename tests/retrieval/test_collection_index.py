@@ -274,8 +274,11 @@ def test_prompts_of_roles_are_used(job, tiny_bert):
         (["build", DONE, "--answers", "labels.jsonl", "--model", "raw"], "in which nothing is changed. Change its"),
         (["recalibrate", "job", "--calibrate", "whitening"], f"bertflow reindex '{RAW}' '{DONE}-new' --calibrator"),
         (["ask", "job", "the dog", "--engine", "usearch"], "is searched by its database, or with --engine exact"),
-        (["evaluate", "job", "--labels", "bad.jsonl"], f"1 right answers are not in {DONE}, '9999' for"),
-        (["evaluate", "job", "--labels", "odd.jsonl"], "'nine' for 'the dog' the first. Add them, or leave"),
+        (["evaluate", "job", "--labels", "bad.jsonl"], f"{DONE} lacks 1 right answer: '9999' for"),
+        (
+            ["evaluate", "job", "--labels", "odd.jsonl"],
+            "'nine' for 'the dog' is the first. Add what is missing, or leave",
+        ),
     ],
 )
 def test_what_a_collection_cannot_do_is_one_line(job, tmp_path, capsys, arguments, said):

@@ -116,7 +116,7 @@ def test_what_was_seen_is_then_unknown(tiny_bert, tmp_path):
     assert load_calibrator(tmp_path / "it" / "calibrator").provenance.encoder == encoder.describe()
     report = score_sets({"known": known, "forgotten": opened}, [PAIRS], resamples=0)
     assert {row.system: row.as_dict()["seen"] for row in report.rows} == {"known": 1.0, "forgotten": "unknown"}
-    assert "seen unknown (the text it was fitted on is not recorded)." in report.captions()[2]
+    assert "it is not recorded how much of the scored text was in the fitting text." in report.captions()[2]
 
 
 def test_labels_stay_known_where_their_text_is_not(tiny_bert, tmp_path):
