@@ -113,9 +113,8 @@ def _fit(given: Given, fitted: Any) -> list[Words]:
 
 
 def _sweep(given: Given, swept: Any) -> list[Words]:
-    from bertflow.evaluation.poolings import WEIGHTED  # loaded by then
-
-    best = max((row for row in swept.shown if row.pooling != WEIGHTED), key=lambda row: row.value)
+    typed = (row for row in swept.shown if " " not in row.pooling)  # a mean of all layers is no --pooling
+    best = max(typed, key=lambda row: row.value)
     own = option_words(max_length=given.get("max_length"), text=given["fit_on"])
     return [["inspect", given["model"], "--pooling", best.pooling, *own]]
 

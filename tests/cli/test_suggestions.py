@@ -2,6 +2,7 @@
 
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -49,6 +50,14 @@ def test_a_training_on_the_docstrings_is_judged_on_them_and_one_on_text_of_yours
     lines = [next_lines("train", {"text": TextOptions(text)}, run) for text in (None, "mine.txt")]
     assert ["docstrings" in line for line in lines] == [True, False]
     assert f"--retrieval {suggestions.YOURS} --compare" in lines[1]
+
+
+def test_the_next_command_of_a_sweep_has_a_pooling_that_can_be_typed():
+    rows = [
+        SimpleNamespace(pooling=name, value=value) for name, value in (("weighted mean of all", 0.9), ("cls(1)", 0.5))
+    ]
+    line = next_lines("sweep", {"model": "bert", "fit_on": None}, SimpleNamespace(shown=rows))
+    assert line == "\nnext: bertflow inspect bert --pooling 'cls(1)'"
 
 
 def test_a_name_with_a_space_is_quoted_and_a_place_that_is_taken_is_left_alone(tmp_path):
