@@ -21,7 +21,7 @@ Rows are scaled to unit length first, as in the domain check. Labels are not nee
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, TypeVar
@@ -35,6 +35,7 @@ from bertflow.affine import AffineMap, whitening_map
 from bertflow.errors import without_null_warnings
 from bertflow.moments import Float64, Moments
 from bertflow.similarity import unit_rows
+from bertflow.text_keys import hash_text
 
 logger = logging.getLogger("bertflow")
 Block = TypeVar("Block", bound=NDArray[Any])
@@ -58,7 +59,7 @@ FOREIGN = 20.0
 TOPICS, FOLDS = 20, 5
 """Number of clusters, and of parts that are left out in turn."""
 MOST = 3000
-"""Rows that are looked at, drawn at random."""
+"""Rows that are looked at: of texts those whose hashes are the smallest, so that it is the same sample everywhere."""
 FEWEST = 5 * TOPICS
 """Fewest different rows that anything can be said of."""
 
@@ -111,26 +112,28 @@ class Breadth:
         )
 
 
-def breadth_of(x: NDArray[np.floating], texts: Sequence[str] | None = None, seed: int = 0) -> Breadth | None:
+def breadth_of(x: NDArray[np.floating], texts: Sequence[str] | None = None) -> Breadth | None:
     """Judge the breadth of a text by its raw embeddings, and by its words.
 
     Args:
         x: Raw embeddings (n, dim), finite and not zero.
-        texts: The texts, if they are at hand.
-        seed: Random seed for the rows and words that are looked at, the clusters and the parts.
+        texts: The texts, if they are at hand; neither their order nor copies matter.
 
     Returns:
         None for fewer than ``FEWEST`` different rows, of which nothing can be said.
     """
-    rng = np.random.default_rng(seed)
-    rows = unit_rows(x[rng.permutation(len(x))[:MOST]])
+    return _judged(x[np.random.default_rng(0).permutation(len(x)) if texts is None else by_hash(texts)][:MOST], texts)
+
+
+def _judged(x: NDArray[np.floating], texts: Sequence[str] | None) -> Breadth | None:
+    rng, rows = np.random.default_rng(0), unit_rows(x)
     rows = rows[np.sort(np.unique(rows, axis=0, return_index=True)[1])]
     if len(rows) < FEWEST:
         return None
-    topics = KMeans(TOPICS, n_init=1, random_state=seed).fit_predict(rows)
+    topics = KMeans(TOPICS, n_init=1, random_state=0).fit_predict(rows)
     parts = {"topics": rng.permutation(TOPICS)[topics] % FOLDS, "rows": np.arange(len(rows)) % FOLDS}
     far = {name: float(np.mean([_left_out(rows, of == part) for part in range(FOLDS)])) for name, of in parts.items()}
-    words = None if texts is None else richness(texts, seed)
+    words = None if texts is None else richness(texts)
     titles = texts is not None and are_titles(texts)
     return Breadth(len(rows), far["topics"] / far["rows"], far["rows"], _density(rows), words, titles)
 
@@ -140,13 +143,17 @@ def are_titles(texts: Sequence[str]) -> bool:
     return float(np.median([len(WRITTEN.findall(text)) for text in texts])) <= SHORT
 
 
-def richness(texts: Sequence[str], seed: int = 0) -> float:
+def by_hash(texts: Sequence[str]) -> NDArray[np.intp]:
+    """Places of the different texts, the one with the smallest hash first: an order at random, the same everywhere."""
+    return np.unique(np.array([hash_text(text) for text in texts], dtype=np.uint64), return_index=True)[1]
+
+
+def richness(texts: Sequence[str]) -> float:
     """Number of different words in ``RUNNING`` running words of a text; of a shorter one what it would be (Heaps).
 
     Source: Heaps 1978, section 7.5: the number of different words grows as a power of the length, here 1/2.
     """
-    order = np.random.default_rng(seed).permutation(len(texts))
-    running = chain.from_iterable(WORD.findall(texts[at]) for at in order)
+    running = chain.from_iterable(WORD.findall(texts[at]) for at in by_hash(texts))
     words = list(islice(map(str.lower, running), RUNNING))
     return len(set(words)) * float(np.sqrt(RUNNING / max(1, len(words))))
 
@@ -164,12 +171,16 @@ def watch_breadth(blocks: Iterable[Block], n: int) -> Iterator[Block]:
         row += len(block)
         yield block
     if kept:
-        warn_if_narrow(np.concatenate(kept))
+        _warned(breadth_of(np.concatenate(kept)))
 
 
-def warn_if_narrow(x: NDArray[np.floating], texts: Sequence[str] | None = None) -> str:
-    """Warn in one line if raw embeddings (n, dim), or the words of their texts, are of a narrow text; returns it."""
-    if not (breadth := breadth_of(x, texts)) or not breadth.narrow:
+def warn_if_narrow(texts: Sequence[str], rows_at: Callable[[NDArray[np.intp]], NDArray[np.floating]]) -> str:
+    """Warn in one line if texts are narrow, by their raw embeddings at some places, or by their words; returns it."""
+    return _warned(_judged(rows_at(by_hash(texts)[:MOST]), texts))
+
+
+def _warned(breadth: Breadth | None) -> str:
+    if not breadth or not breadth.narrow:
         return ""
     logger.warning(said := f"{breadth} `bertflow fix` says whether to use it.")
     return said

@@ -1,12 +1,16 @@
 """Broad and narrow text, by rows that are made to be so."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
 
 import bertflow
+from bertflow.advise.reading import read_documents, split_text
+from bertflow.advise.vetoes import Vetoes
 from bertflow.breadth import FEWEST, FOREIGN, NARROW, RICH, WORD, are_titles, breadth_of, richness
+from bertflow.calibration.spelling import RAW
 
 
 def cloud(n, dim=16, seed=0):
@@ -79,7 +83,8 @@ def test_few_different_words_are_a_sign():
 )
 def test_titles_are_a_sign(texts, titles):
     assert are_titles(texts) == titles
-    signs = breadth_of(cloud(1000), texts).signs
+    many = [f"{text}{'x' * at}" for at in range(300) for text in texts]
+    signs = breadth_of(cloud(len(many)), many).signs
     assert ("most of its texts have at most 3 words" in signs) == titles
 
 
@@ -92,20 +97,30 @@ def test_a_fit_of_narrow_rows_warns_once_where_it_divides(tmp_path, caplog):
         assert caplog.text.count("The text is narrow") == warned, (name, calibrator)
 
 
-def test_a_training_on_narrow_text_warns(tiny_bert, tmp_path, caplog):
-    who, does, where = (
-        ["man", "dog", "cat", "bird"],
-        ["runs", "sleeps", "eats"],
-        ["big house", "red garden", "green park"],
-    )
-    lines = [
-        f"a {how} {one} {act} in the {place}" for how, one, act, place in product(["big", "red"], who, does, where)
-    ]
-    lines += [line.replace("a ", "the ", 1) for line in lines]
+def narrow_lines():
+    """360 different lines of 19 words."""
+    who, does = ["man", "dog", "cat", "bird", "girl"], ["runs", "sleeps", "eats"]
+    where = ["big house", "red garden", "green park", "old town"]
+    parts = product(["A", "The", "One"], ["big", "red"], who, does, where)
+    return [f"{article} {how} {one} {act} in the {place}." for article, how, one, act, place in parts]
+
+
+def test_a_training_on_narrow_text_warns_by_the_figures_of_fix(tiny_bert, tmp_path, caplog):
+    lines = narrow_lines()
+    split = split_text(read_documents([*lines[::-1], *lines]), "lines", [], 8000, 1000, 0)
+    said = Vetoes({RAW: bertflow.load(tiny_bert)}, split, [], ())[RAW][0]
+    assert said.startswith("The text is narrow (it has about ")
     options = {"max_epochs": 1, "enable_progress_bar": False}
     run = bertflow.train(tiny_bert, lines, trainer=options, output=tmp_path / "run", report=False, save_encoder=False)
-    assert "The text is narrow" in caplog.text
-    assert list(run.answer())[1].startswith("WARNING: The text is narrow")
+    assert said in caplog.text
+    assert list(run.answer())[1].startswith(f"WARNING: {said}")
+
+
+def test_neither_order_nor_copies_of_texts_count():
+    lines, x = narrow_lines(), cloud(360)
+    mixed = np.random.default_rng(1).permutation(np.repeat(np.arange(360), 2))
+    again = breadth_of(x[mixed], [lines[at] for at in mixed])
+    assert replace(again, density=None) == replace(breadth_of(x, lines), density=None)
 
 
 def test_rows_that_repeat_count_once():
@@ -114,5 +129,5 @@ def test_rows_that_repeat_count_once():
 
 
 def test_a_name_in_code_is_not_one_word():
-    assert richness(["getUserName", "setUserName"] * 2000) == 4
+    assert richness([f"{does}UserName{number}" for number in range(2000) for does in ("get", "set")]) == 4
     assert WORD.findall("getUserName HTTPServer_2 Ärger") == ["get", "User", "Name", "HTTP", "Server", "Ärger"]

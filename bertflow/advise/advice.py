@@ -161,6 +161,9 @@ class Advice(AbstractResult):
         with suppress(UsageError):
             at = self.scores.strict_threshold()
             n, value = f"{1 / at.rate:,.0f}", f"{at.value:.{2 if at.value < NEAR_ONE else 4}f}"
+            if at.of_copies:
+                yield f"threshold none: {at.of_copies}"
+                return
             if self.scores.queries_:
                 yield f"threshold cosine {value} or more is a match: 1 of {n} query-text pairs passes"
                 return

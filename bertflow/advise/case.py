@@ -168,7 +168,7 @@ class Case:
     @cached_property
     def words(self) -> float:
         """Number of different words of the text in 5,000."""
-        return richness(self.split.fitted)
+        return richness(self.split.read)
 
     @property
     def missing(self) -> str:

@@ -175,6 +175,12 @@ class SplitText:
     unit: str = "lines"
     columns: TextColumns | None = None
 
+    @property
+    def read(self) -> list[str]:
+        """The sentences that are embedded: how broad the text is, and how rich in words, is told by them."""
+        mined = (side for pairs in (self.choosing, self.judging) if pairs for side in (*pairs.first, *pairs.second))
+        return list(dict.fromkeys([*self.fitted, *self.reference, *mined]))
+
     def as_dict(self) -> dict[str, Any]:
         """The sizes, ready for JSON."""
         sizes = {"fitted": len(self.fitted), "reference": len(self.reference), "pairs_in_the_text": self.mined}

@@ -153,7 +153,7 @@ class Findings:
         proven = any(one.limited(plan.usable).proves for one in judged[:1])
         doubted = likely and not proven and not shape.bare and request.purpose != "topic"
         stand_in = _ask_docstrings(request, case, {name: systems[name] for name in (RAW, *likely)}) if doubted else None
-        against = Vetoes(systems, fitted, case.split.reference, case.queries, plan.safe, seed)
+        against = Vetoes(systems, case.split, case.queries, plan.safe)
         safe = _safe(plan.safe, request.purpose, case, shape, against) if looks_raw(raw, shape) else ""
         return cls(raw, shape, cut, encoding, systems, judged, likely, stand_in, against, safe)
 
@@ -169,7 +169,7 @@ def _safe(names: Sequence[str], purpose: str, case: Case, shape: Shape, vetoes: 
     None gains on titles, and centering does not where few directions hold the variance, of other text as well: a narrow
     text has few in itself. There a mean in the place of one token cost search, too (benchmarks/EXPLORED.md).
     """
-    if purpose in CROPPED and not shape.bare and are_titles(case.split.fitted):
+    if purpose in CROPPED and not shape.bare and are_titles(case.split.read):
         return ""
     if names and purpose in SPREAD and shape.steep:
         general = None if shape.bare else docstring_evidence(case.encoder)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.advise.bare_vectors import lacks_text
+from bertflow.advise.reading import SplitText
 from bertflow.breadth import FEWEST, FOREIGN, breadth_of
 from bertflow.calibration.spelling import RAW
 from bertflow.encoder.abstract import SentenceEncoder
@@ -31,23 +32,19 @@ class Vetoes(Mapping[str, tuple[str, ...]]):
 
     Args:
         systems: Raw and the candidates, by name.
-        fitted: Texts that the candidates were fitted on.
-        reference: Other texts of the same kind.
+        text: Text that the candidates were fitted on, and text that they were not.
         queries: The user's queries; may be empty.
         safe: Candidates that divide by no deviation: neither narrow text nor strange queries veto them.
-        seed: Random seed for the rows that are looked at.
     """
 
     def __init__(
         self,
         systems: Mapping[str, SentenceEncoder],
-        fitted: Sequence[str],
-        reference: Sequence[str],
+        text: SplitText,
         queries: Sequence[str],
         safe: Sequence[str],
-        seed: int,
     ) -> None:
-        self._systems, self._fitted, self._reference, self._seed = systems, fitted, reference, seed
+        self._systems, self._text = systems, text
         self._queries, self._safe = queries[:MOST_ASKING], safe
         self._known: dict[str, tuple[str, ...]] = {}
 
@@ -69,9 +66,8 @@ class Vetoes(Mapping[str, tuple[str, ...]]):
     def _of_text(self) -> tuple[str, ...]:
         """What the text and the queries say, whatever the candidate."""
         raw, found = self._systems[RAW], []
-        bare = lacks_text(raw)
-        texts = None if bare else [*self._fitted, *self._reference]
-        breadth = breadth_of(raw.encode(self._fitted), texts, self._seed)
+        bare, texts = lacks_text(raw), self._text.read
+        breadth = breadth_of(raw.encode(texts), None if bare else texts)
         if breadth is None:
             return (f"There are fewer than {FEWEST} different sentences: too few to tell whether the text is broad.",)
         if breadth.narrow:
@@ -88,5 +84,6 @@ class Vetoes(Mapping[str, tuple[str, ...]]):
 
     def _nearest(self, system: SentenceEncoder) -> NDArray[np.intp]:
         """The nearest texts of each query, or else of other texts."""
-        asking = system.encode_query(self._queries) if self._queries else system.encode(self._reference[:MOST_ASKING])
-        return nearest_rows(asking, system.encode(self._fitted))
+        text, asked = self._text, self._queries
+        asking = system.encode_query(asked) if asked else system.encode(text.reference[:MOST_ASKING])
+        return nearest_rows(asking, system.encode(text.fitted))

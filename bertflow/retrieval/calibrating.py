@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.breadth import MOST, warn_if_narrow
+from bertflow.breadth import warn_if_narrow
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.closed_forms import AbstractClosedForm, AllButTheTop, Center, Standardize
@@ -101,8 +101,8 @@ def fit_own(storage: Storage, encoder: SentenceEncoder, spelling: str) -> Calibr
     blocks = (storage.vectors(part, raw=True).astype(np.float64) for part in chunks(first.values(), ROWS))
     moments = Moments.merged(map(Moments.of, blocks))
     if made.divides:
-        looked_at = np.random.default_rng(0).permutation(list(first.values()))[:MOST]
-        warn_if_narrow(storage.vectors(looked_at.tolist(), raw=True), list(first))
+        numbers = np.array(list(first.values()))
+        warn_if_narrow(list(first), lambda places: storage.vectors(numbers[places].tolist(), raw=True))
     made.fit_moments(moments, Provenance.of(raw.describe(), hash_texts(list(first))))
     return CalibratedEncoder(raw, made)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytorch_lightning as pl
 from numpy.typing import NDArray
 
-from bertflow.breadth import MOST, warn_if_narrow
+from bertflow.breadth import warn_if_narrow
 from bertflow.calibrated import RECORD, CalibratedEncoder
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.flow import FlowCalibrator
@@ -33,7 +33,7 @@ from bertflow.records import read_record, write_record
 from bertflow.registry import lookup
 from bertflow.runs import PairOptions, Run, read_pairs
 from bertflow.runs.folder import RunFolder, require_same_inputs
-from bertflow.store.embeddings import embedded, some_rows
+from bertflow.store.embeddings import embedded, rows_at
 from bertflow.store.text import exact_hashes, text_digest
 from bertflow.tables import Strong
 from bertflow.text_keys import digest, hash_texts
@@ -169,7 +169,7 @@ def train_flow(
             require_same_inputs(run.begun, facts, opened)
         run.say(f"text      {how_many(len(sentences), 'sentences')}")
         x = embedded(opened, sentences, data.store, without_text_hashes=without_text_hashes)
-        narrow = warn_if_narrow(some_rows(x, MOST), sentences)
+        narrow = warn_if_narrow(sentences, partial(rows_at, x))
         fit = FlowFit(x, recipe, seed, sentences, opened)
         finish = partial(_write_result, run.path, fit, opened, None if without_text_hashes else hashes)
         result = FlowRun(run.path, "done", raw=opened, narrow=narrow)

@@ -35,6 +35,9 @@ PAIRS = 200_000
 """Random pairs that are looked at, if there are as many."""
 FEWEST = 50
 """Embeddings below which random pairs say too little."""
+SAME = 1 - 1e-6
+"""Cosine of a text and its copy, up to rounding."""
+COPIES = "1 of {:,.0f} pairs is the same text twice. Leave out copies, and queries that are in the text"
 
 
 @dataclass(frozen=True)
@@ -133,11 +136,17 @@ class Threshold:
     independent: int
     level: float
 
+    @property
+    def of_copies(self) -> str:
+        """Why no cosine will do, where so many random pairs are the same text; empty otherwise."""
+        return COPIES.format(1 / self.rate) if self.value >= SAME else ""
+
     def __str__(self) -> str:
         """One line."""
         return (
             f"cosine {self.value:.4f} ({self.level:.0%} interval {self.low:.4f} to {self.high:.4f}) for a false-match "
             f"rate of {self.rate:g} (at this cosine {self.rate_low:.2g} to {self.rate_high:.2g})"
+            + (f", which tells nothing: {self.of_copies}" if self.of_copies else "")
         )
 
 

@@ -71,6 +71,9 @@ class ServedModel:
         self.threshold: Threshold | None = None
         with suppress(UsageError):  # too little text for either rate
             self.threshold = self.scores.strict_threshold() if self.scores else None
+        if self.threshold and self.threshold.of_copies:
+            logger.warning("There is no threshold: %s.", self.threshold.of_copies)
+            self.threshold = None
         self.domain = DomainCheck.find(model, raw)
         if self.domain is None and (self.scores or encoder.calibrator):
             logger.info(UNCHECKED)

@@ -11,9 +11,8 @@ from bertflow.store.store import EmbeddingStore
 from bertflow.store.text import distinct_rows
 
 
-def some_rows(x: EmbeddingStore | NDArray[np.float32], most: int) -> NDArray[np.float32]:
-    """All rows, or ``most`` of them, evenly spaced."""
-    places = np.linspace(0, len(x) - 1, min(len(x), most)).astype(np.int64)
+def rows_at(x: EmbeddingStore | NDArray[np.float32], places: NDArray[np.integer]) -> NDArray[np.float32]:
+    """The rows at some places."""
     return x.rows(places) if isinstance(x, EmbeddingStore) else x[places]
 
 

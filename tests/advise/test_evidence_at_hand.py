@@ -9,6 +9,7 @@ import pytest
 import bertflow
 from bertflow.cli import main
 from bertflow.errors import DataError, UsageError
+from bertflow.scoring.random_pairs import COPIES
 
 WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "small", "red", "green", "in"]
 
@@ -162,6 +163,13 @@ def test_fewer_queries_than_a_threshold_needs_are_said(encoder):
     advice, _ = fixed(encoder, plain(900), queries=plain(20, 4))
     (line,) = (line for line in advice.answer() if line.startswith("threshold"))
     assert line.endswith("random pairs passes; 50 or more queries get their own")
+
+
+def test_a_threshold_that_queries_of_the_text_reach_is_not_printed(encoder):
+    lines = plain(900)
+    advice, _ = fixed(encoder, lines, queries=lines)
+    (line,) = (line for line in advice.answer() if line.startswith("threshold"))
+    assert line == f"threshold none: {COPIES.format(1000)}"
 
 
 def test_queries_choose_nothing(encoder):

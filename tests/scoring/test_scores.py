@@ -9,7 +9,7 @@ from bertflow.calibration.closed_forms import Whitening
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UnknownNameError, UsageError
 from bertflow.scoring import random_pairs as scores_random
-from bertflow.scoring.random_pairs import RandomPairs
+from bertflow.scoring.random_pairs import COPIES, RandomPairs
 from bertflow.scoring.scores import ScoreCalibrator
 from bertflow.similarity import unit_rows
 
@@ -130,6 +130,17 @@ def test_a_rate_that_the_text_is_too_small_for_is_refused():
     )
     scores.threshold(advised)
     assert (scores.strict_threshold().rate, ScoreCalibrator().fit(text(600)).strict_threshold().rate) == (0.01, 0.001)
+
+
+def test_a_threshold_that_copies_reach_is_said_to_tell_nothing():
+    x = text(600)
+    assert not ScoreCalibrator().fit(x).strict_threshold().of_copies
+    found = ScoreCalibrator().fit(x, queries=x[:100].repeat(3, axis=0)).threshold(0.001)
+    assert (found.value, found.of_copies) == (pytest.approx(1), COPIES.format(1000))
+    assert str(found).endswith(
+        ", which tells nothing: 1 of 1,000 pairs is the same text twice. Leave out copies, and "
+        "queries that are in the text"
+    )
 
 
 def test_the_curves_are_those_of_scikit_learn(labelled):

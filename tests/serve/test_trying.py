@@ -68,6 +68,15 @@ def test_without_scores_there_are_no_percentiles(serving):
     assert answer["data"][0]["match"] is answer["threshold"] is answer["false_match_rate"] is None
 
 
+def test_a_threshold_that_copies_reach_is_not_served(serving, folder, tmp_path, caplog):
+    from bertflow.serve.model import ServedModel
+
+    text = list(dict.fromkeys(drawn(WITH_THE, 800, 0, 4, 9)))[:500]
+    bertflow.score(folder, fit_on=text, queries=text, save=tmp_path / "same", device="cpu")
+    assert ServedModel(str(tmp_path / "same"), "cpu").threshold is None
+    assert "There is no threshold: 1 of 1,000 pairs is the same text twice. Leave out copies" in caplog.text
+
+
 def test_texts_out_of_domain_of_the_percentiles_are_said(serving, folder, tmp_path, caplog):
     from bertflow.serve.model import ServedModel
 
