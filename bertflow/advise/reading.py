@@ -11,7 +11,7 @@ is fitted on.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
@@ -133,6 +133,9 @@ def _documents_of_rows(table: TextTable, named: Sequence[str] | None) -> Documen
     rows = list(table.usable(columns.names, _texts_of_row))
     if columns.paired:
         found = [Document.of(filter(None, row), [(row[0], row[1])]) for row in rows if any(row)]
+        if (n := sum(bool(one.pairs) for one in found)) < len(rows):
+            note = f"; {n:,} of {len(rows):,} rows are pairs: both texts need {LEAST_WORDS} words"
+            columns = replace(columns, note=note)
         return _refused_if_empty(Documents(found, len(rows), "rows", columns), table.name)
     alone = (Document((text,)) for row in rows for text in row if text)
     unit = "rows" if len(columns.names) == 1 else "cells"

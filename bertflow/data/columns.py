@@ -2,7 +2,7 @@
 
     of known names    title, description; question, answer; sentence1, sentence2; text ...     ``COLUMNS``
     of other names    three words or more in the median: text. Of two whose rows mostly differ, the shorter one is a
-                      query of the longer one
+                      query of the longer one. A column that stands alone may be shorter
 
 Pairs that were found in the second way may be none: what uses them looks whether the two texts of a row are alike.
 """
@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -195,17 +195,30 @@ def choose_columns(table: TextTable, named: Sequence[str] | None) -> TextColumns
     known = table.known(COLUMNS["sentences"]) or ()
     if len(known) == 2:
         return chosen(known, False)
-    found = _text_columns(table)
+    cells = _text_columns(table)
+    found = {name: one for name, one in cells.items() if one[0] >= LEAST_WORDS}
     varied = sorted((name for name in found if found[name][1] <= MOST_REPEATED), key=lambda name: found[name][0])
-    main = [*known, *reversed(varied), *sorted(found, key=lambda name: found[name][1])][:1]
+    alone = cells if len(table.columns) == 1 else ()
+    main = [*known, *reversed(varied), *sorted(found, key=lambda name: found[name][1]), *alone][:1]
     beside = [name for name in varied if name not in main]
     if beside and main[0] in varied:
         return chosen(sorted((beside[0], main[0]), key=varied.index), True, main[0])
-    return chosen(main or table.require(COLUMNS["sentences"], NAME_THEM), False)
+    chosen_alone = chosen(main or table.require(COLUMNS["sentences"], NAME_THEM), False)
+    why = (_no_pairs(name, *cells[name]) for name in cells if name not in chosen_alone.names)
+    return replace(chosen_alone, note=next(filter(None, why), ""))
+
+
+def _no_pairs(name: str, words: float, repeated: float) -> str:
+    """Why a column makes no pairs with another one, for a note; empty for single words, or where that is not why."""
+    if words >= LEAST_WORDS and repeated > MOST_REPEATED:
+        return f"; no pairs: {100 * repeated:.0f} % of the rows of {name} repeat others"
+    if 1 < words < LEAST_WORDS and repeated <= MOST_REPEATED:
+        return f"; no pairs: {name} has {words:g} words in the median, and pairs need {LEAST_WORDS}"
+    return ""
 
 
 def _text_columns(table: TextTable) -> Mapping[str, tuple[float, float]]:
-    """Columns of text, each with its median number of words and the share of rows that repeat others."""
+    """Columns with letters, each with its median number of words and the share of rows that repeat others."""
     rows = []
     with suppress(RowError), none_skipped():  # a row that cannot be used is refused when the text is read
         for _, cells in islice(table.read(table.columns), SAMPLE):
@@ -215,7 +228,7 @@ def _text_columns(table: TextTable) -> Mapping[str, tuple[float, float]]:
         filled = [cell for cell in column if cell is not None and cell != ""]
         if filled and all(isinstance(cell, str) for cell in filled):
             words = median(len(_WORD.findall(cell)) for cell in filled)
-            if words >= LEAST_WORDS:
+            if words:
                 found[name] = (words, 1 - len(set(filled)) / len(filled))
     return found
 

@@ -130,7 +130,7 @@ def _read_source(source: str | Path, columns: Sequence[str] | None, streaming: b
             "dataset spelled hub:owner/name. Rename or convert it."
         )
     table = open_table(path, columns, streaming=streaming)
-    chosen = replace(choose_columns(table, columns or table.known(COLUMNS["sentences"])), paired=False)
+    chosen = replace(choose_columns(table, columns or table.known(COLUMNS["sentences"])), paired=False, note="")
     chosen = replace(chosen, note=f"; each row is {n} sentences" if (n := len(chosen.names)) > 1 else "")
     logger.info("%s: %s", table.name, chosen)
 

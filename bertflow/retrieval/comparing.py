@@ -132,7 +132,9 @@ def load_queries(source: str | Path | Sequence[str], seed: int) -> list[str]:
         DataError: If the file is missing or damaged, or they are too few.
     """
     if isinstance(source, str | Path):
-        found = load_texts(source, open_table(source).require(COLUMNS["queries"]) if table_suffix(source) else None)
+        table = open_table(source) if table_suffix(source) else None
+        named = table.require(COLUMNS["queries"]) if table and len(table.columns) > 1 else None
+        found = load_texts(source, named)
     else:
         found, source = load_texts(source), "queries"
     if len(found) < FEWEST:

@@ -65,8 +65,14 @@ def test_two_columns_whose_rows_do_not_match_are_no_pairs(encoder, tmp_path):
 
 @pytest.mark.parametrize(
     ("cell", "why"),
-    [("Acme", "words"), ("S-{k}", "words"), ("a red dog", "repeats"), ("12:{k} 24 12 2026", "letters")],
-    ids=["brand", "sku", "category", "date"],
+    [
+        ("Acme", ""),
+        ("S-{k}", ""),
+        ("a red dog", "; no pairs: 100 % of the rows of made repeat others"),
+        ("red mug{k}", "; no pairs: made has 2 words in the median, and pairs need 3"),
+        ("12:{k} 24 12 2026", ""),
+    ],
+    ids=["brand", "sku", "category", "name", "date"],
 )
 def test_a_column_of_short_or_repeated_cells_is_no_half_of_pairs(encoder, cell, why, tmp_path):
     rng = np.random.default_rng(0)
@@ -74,7 +80,7 @@ def test_a_column_of_short_or_repeated_cells_is_no_half_of_pairs(encoder, cell, 
     (tmp_path / "shop.csv").write_text("\n".join(["made,Langtext", *rows]) + "\n")
     advice, said = fixed(encoder, tmp_path / "shop.csv")
     assert advice.text.mined == 0
-    assert line(said, "columns") == "columns   using column Langtext (unused: made; see --columns)"
+    assert line(said, "columns") == f"columns   using column Langtext (unused: made; see --columns){why}"
 
 
 def test_a_column_of_a_known_name_has_its_partner(encoder, tmp_path):
@@ -280,6 +286,7 @@ def test_columns_whose_pairs_are_too_short_say_so(encoder, tmp_path):
     )
     _, said = fixed(encoder, tmp_path / "shop.csv")
     assert "no row has 3 words or more in both columns, so there are no pairs." in line(said, "evidence")
+    assert line(said, "columns").endswith("; 0 of 600 rows are pairs: both texts need 3 words")
 
 
 def test_sentences_of_the_rows_are_counted_beside_them(encoder):

@@ -8,6 +8,9 @@ import pytest
 
 import bertflow
 from bertflow.cli import main
+from bertflow.data.corpus import load_sentences
+from bertflow.errors import DataError
+from bertflow.retrieval.comparing import load_queries
 
 WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "small", "red", "green"]
 
@@ -83,6 +86,16 @@ def test_the_command_opens_two_encoders_and_a_table(encoders, tiny_bert, tmp_pat
 )
 def test_too_little_is_refused(encoders, queries, texts, message, refusal):
     assert refusal(bertflow.compare, *encoders, sentences(queries, 2), sentences(texts, 3)) == message
+
+
+@pytest.mark.parametrize("name", ["queries.csv", "queries.tsv"])
+def test_a_table_of_one_column_holds_queries_however_short(tmp_path, name):
+    queries = [f"drill{number}" for number in range(30)]
+    (tmp_path / name).write_text("\n".join(["searched", *queries]))
+    assert load_queries(tmp_path / name, 0) == queries == load_sentences(tmp_path / name)
+    (tmp_path / name).write_text("searched\n" + "\n".join(map(str, range(30))))
+    with pytest.raises(DataError, match="but has searched"):
+        load_queries(tmp_path / name, 0)
 
 
 def test_of_very_many_queries_a_sample_is_used(encoders):
