@@ -1,11 +1,18 @@
 """The harm suite: what its figures mean, in small, and that what it looks at was fixed."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 
+from bertflow.advise.likely import CHANGED
+from bertflow.breadth import NARROW, RICH
+
 from .conftest import FOLDER
+
+OUTSIDE = ("faint-sif` alone -2.5 (half-width over kinds 2.8) to +2.9", "faint-sif` alone -0.3 to +6.5 (")
+"""Search on texts outside the suite, as EXPLORED.md writes it."""
 
 
 @pytest.fixture
@@ -20,6 +27,26 @@ def test_what_is_looked_at_is_what_was_fixed(harm):
 def test_the_page_says_what_is_kept(harm):
     page = harm.page(json.loads((FOLDER / "harm.json").read_text("utf-8")))
     assert page == (FOLDER / "harm.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("purpose", "cells"),
+    [
+        ("search", [("fix search", "search")]),
+        ("topic", [("fix topic", "topic")]),
+        ("all", [("fix", "search"), ("fix", "topic")]),
+    ],
+)
+def test_what_a_substitute_changed_is_what_was_measured(purpose, cells):
+    explored = " ".join((FOLDER / "EXPLORED.md").read_text("utf-8").split())
+    assert all(one in explored for one in OUTSIDE)
+    kept = [one for one in json.loads((FOLDER / "harm.json").read_text("utf-8")) if one["half"] == "final"]
+    narrow = [one for one in kept if 0 < one["words"] < RICH or one["novelty"] > NARROW]
+    said = re.findall(r"([-+]?\d+) to ([-+]\d+)", CHANGED[purpose])
+    for ends, (method, use) in zip(said, cells, strict=True):
+        gains = [one["scores"][method]["gain"] for one in narrow if one["use"] == use and method in one["scores"]]
+        gains += [float(one) for one in re.findall(r"[-+]\d\.\d", " ".join(OUTSIDE)) if use == "search"]
+        assert [*map(int, ends)] == pytest.approx([min(gains), max(gains)], abs=0.5)
 
 
 def test_precision_counts_the_right_ones_among_the_best(harm):
