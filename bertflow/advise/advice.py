@@ -52,7 +52,7 @@ ASKED = "ask.csv"
 BESIDE = "likely"
 """The folder of a change that something speaks against."""
 NEAR_ONE = 0.99
-"""Cosine above which a threshold has four digits."""
+"""Cosine above which a threshold has six digits."""
 SHOWN: Mapping[str, tuple[str, str]] = {
     "dim": ("dim", "d"),
     "mean cosine": ("mean", ".3f"),
@@ -160,7 +160,7 @@ class Advice(AbstractResult):
         """The cosine from which on two texts are a match."""
         with suppress(UsageError):
             at = self.scores.strict_threshold()
-            n, value = f"{1 / at.rate:,.0f}", f"{at.value:.{2 if at.value < NEAR_ONE else 4}f}"
+            n, value = f"{1 / at.rate:,.0f}", f"{at.value:.{2 if at.value < NEAR_ONE else 6}f}"
             if at.of_copies:
                 yield f"threshold none: {at.of_copies}"
                 return
@@ -174,10 +174,10 @@ class Advice(AbstractResult):
         """What was written, and what to do with it."""
         if not self.folder:
             return
-        yield f"files     {self.folder}: {self._place}, fix.md (or --details), geometry/{REPORT}"
+        yield f"files     in {self.folder}: {self._place}, geometry/{REPORT}, fix.md (--details prints it)"
         yield from self.exported
         if self.beside and self._kept(self.beside_encoder) is not None:
-            yield f"beside    {BESIDE}: {self.beside}; use it only if labels prove it"
+            yield f"beside    {BESIDE}: a stronger change ({self.beside}), only if labels prove it"
         if self.asked is not None:
             yield f"asked     {self.folder / ASKED}: fill in the score of {len(self.asked)} pairs, then --labels FILE"
         if self.standing == LIKELY or self.beside:

@@ -73,9 +73,9 @@ class Request:
             UsageError: For the first option that cannot be used.
         """
         if self.queries is not None and self.vectors is not None:
-            raise UsageError("queries need an encoder, and vectors have none. Leave them out, and give query_vectors.")
+            raise UsageError("--queries needs an encoder, but --vectors has none. Give --query_vectors instead.")
         if self.query_vectors is not None and self.vectors is None:
-            raise UsageError("query_vectors belong to vectors, and an encoder was given. Give queries.")
+            raise UsageError("--query_vectors belongs to --vectors, but an encoder was given. Give --queries instead.")
         parse_candidates(self.candidates)
         require_between(FEWEST_RESAMPLES, MOST_RESAMPLES, resamples=self.resamples)
         require_between(1, max_sentences=self.max_sentences, max_pairs=self.max_pairs)
@@ -87,12 +87,12 @@ class Request:
     def _require_sources(self) -> None:
         """An encoder and a text, or vectors with or without their text."""
         encoder, text = self.sources
-        given = given_options(self.options)
+        given = [f"--{name}" for name in given_options(self.options)]
         if self.vectors is not None and (wrong := [*given, *(["an encoder"] if encoder is not None else [])]):
-            do = "Leave it out." if given else "Leave it out, or give keep_vectors in place of vectors."
-            raise UsageError(f"vectors take at most the text of the vectors, got {wrong[0]}. {do}")
+            do = "Leave it out." if given else "Leave it out, or give --keep_vectors instead of --vectors."
+            raise UsageError(f"--vectors takes only the text of the vectors, got {wrong[0]}. {do}")
         if self.vectors is None and (encoder is None or text is None):
-            raise UsageError("An encoder and a text are needed, as `bertflow fix MODEL TEXT`. Give both, or vectors.")
+            raise UsageError("An encoder and a text are needed, as `bertflow fix MODEL TEXT`. Give both, or --vectors.")
 
     @cached_property
     def rows(self) -> list[SystemSpec]:
@@ -147,8 +147,8 @@ class Case:
         labelled = [] if request.labels is None else [load_evidence(request.labels, seed)]
         name, encoder, text, documents = _read_all(request, most)
         if (labelled or request.ask) and not text:
-            given = "labels are" if labelled else "ask is"
-            raise UsageError(f"{given} about sentences, and vectors alone have none. Give the text of the vectors.")
+            given = "--labels" if labelled else "--ask"
+            raise UsageError(f"{given} is about sentences, but vectors alone have none. Give their text, too.")
         queries = encoder.queries if isinstance(encoder, VectorEncoder) else []
         queries = queries if request.queries is None else load_queries(request.queries, seed)
         documents = _with_real_pairs(documents, encoder, request)

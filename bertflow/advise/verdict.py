@@ -136,7 +136,7 @@ def decide(
         verdict = "leave it" if evidence else "you need labels"
     else:
         verdict = RESCALE
-    read = "near zero, as it should be" if raw.centered else "so its size says little"
+    read = "near zero, as it should be" if raw.centered else "so a cosine alone does not say whether texts are alike"
     cosines = f"Random pairs have cosine {raw.median:.2f} (90 %: {raw.p5:.2f} to {raw.p95:.2f}), {read}."
     judged = [(one, one.chosen if wanted == RAW else wanted) for one in evidence]
     refused = stand_in is not None and stand_in.refuses(stand_in.chosen)

@@ -24,7 +24,7 @@ FEWEST_SHARED = 0.05
 """Share of the ten nearest texts that both encoders find, below which a map is not trusted: 0.00 to 0.01 where it
 ruined a search, 0.12 or more where it helped."""
 MOST_ASKING = 500
-UNKNOWN = "Vectors alone do not show whether their text is broad: give the text, or vectors of queries (query_vectors)."
+UNKNOWN = "Vectors alone do not show whether their text is broad: give the text, or --query_vectors."
 
 
 class Vetoes(Mapping[str, tuple[str, ...]]):

@@ -204,15 +204,16 @@ def choose_columns(table: TextTable, named: Sequence[str] | None) -> TextColumns
     if beside and main[0] in varied:
         return chosen(sorted((beside[0], main[0]), key=varied.index), True, main[0])
     chosen_alone = chosen(main or table.require(COLUMNS["sentences"], NAME_THEM), False)
-    why = (_no_pairs(name, *cells[name]) for name in cells if name not in chosen_alone.names)
+    others = sorted((name for name in cells if name not in chosen_alone.names), key=lambda name: cells[name][1])
+    why = (_no_pairs(name, *cells[name]) for name in others)
     return replace(chosen_alone, note=next(filter(None, why), ""))
 
 
 def _no_pairs(name: str, words: float, repeated: float) -> str:
     """Why a column makes no pairs with another one, for a note; empty for single words, or where that is not why."""
-    if words >= LEAST_WORDS and repeated > MOST_REPEATED:
+    if words > 1 and repeated > MOST_REPEATED:
         return f"; no pairs: {100 * repeated:.0f} % of the rows of {name} repeat others"
-    if 1 < words < LEAST_WORDS and repeated <= MOST_REPEATED:
+    if 1 < words < LEAST_WORDS:
         return f"; no pairs: {name} has {words:g} words in the median, and pairs need {LEAST_WORDS}"
     return ""
 

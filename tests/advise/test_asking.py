@@ -178,7 +178,7 @@ def test_asked_labels_decide_in_the_next_run(tiny_bert, tmp_path):
 
 def test_what_cannot_be_asked_is_refused(tiny_bert, tmp_path):
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32))
-    with pytest.raises(UsageError, match=r"ask is about sentences, and vectors alone have none\. Give the text"):
+    with pytest.raises(UsageError, match=r"--ask is about sentences, but vectors alone have none\. Give their text"):
         bertflow.fix(vectors=tmp_path / "x.npy", ask=50)
     with pytest.raises(UsageError, match=r"ask should be from 30 to 500, got 5\."):
         bertflow.fix(str(tiny_bert), lines(300), ask=5)

@@ -116,5 +116,7 @@ def test_vectors_that_are_too_wide_for_an_index_say_so(tmp_path, monkeypatch):
 
 def test_vectors_and_an_encoder_point_to_keep_vectors(tiny_bert, tmp_path):
     np.save(tmp_path / "x.npy", cone(300))
-    with pytest.raises(UsageError, match=r"got an encoder\. Leave it out, or give keep_vectors in place of vectors\."):
+    with pytest.raises(
+        UsageError, match=r"got an encoder\. Leave it out, or give --keep_vectors instead of --vectors\."
+    ):
         bertflow.fix(str(tiny_bert), lines_of(neighbors(200)), vectors=tmp_path / "x.npy")

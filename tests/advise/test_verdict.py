@@ -321,15 +321,15 @@ def test_wide_vectors_are_made_narrow_enough_for_an_index():
 def test_what_can_be_said_is_announced():
     evidence = [Evidence(LABELLED["graded"], range(60), range(60)), Evidence(MINED, range(200), range(200))]
     assert announced(evidence, "", "all") == (
-        "120 graded labels decide: half of them choose the change, half test it, so it can be proven; 400 mined pairs "
-        "are shown beside"
+        "120 graded labels decide: half of them choose the change; the others test it, and may prove it; 400 "
+        "mined pairs are shown beside"
     )
     mined = evidence[1:]
     assert announced(mined, "", "all") == (
-        "200 mined pairs test the change that is likely, so it can be proven, if the text is broad"
+        "200 mined pairs test the change that is likely, and may prove it, if the text is broad"
     )
     assert announced(mined, "", "search") == (
-        "400 mined pairs decide: half of them choose the change, half test it, so it can be proven, if the text is "
+        "400 mined pairs decide: half of them choose the change; the others test it, and may prove it, if the text is "
         "broad"
     )
     assert announced([], "there are no pairs.", "all").startswith("there are no pairs. So nothing can be proven on it")
@@ -366,7 +366,7 @@ def test_the_first_of_equal_candidates_is_chosen():
 def test_the_reasons_give_the_numbers():
     labels, mined = figures(gains=BETTER), figures(MINED, gains=WORSE)
     assert decide(geometry(CONE), [labels, mined]).reasons == (
-        "Random pairs have cosine 0.80 (90 %: 0.70 to 0.90), so its size says little.",
+        "Random pairs have cosine 0.80 (90 %: 0.70 to 0.90), so a cosine alone does not say whether texts are alike.",
         "On 1,200 held-out graded labels, agreement with your scores (Spearman x 100) is 43.0 with "
         "whitening, 40.0 raw: better (+3.0, 95 % interval +1.0 to +5.0).",
         "On 1,200 held-out mined pairs, search quality (MRR x 100) is 37.0 with whitening, 40.0 "
