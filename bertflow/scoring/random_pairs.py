@@ -37,7 +37,7 @@ FEWEST = 50
 """Embeddings below which random pairs say too little."""
 SAME = 1 - 1e-6
 """Cosine of a text and its copy, up to rounding."""
-COPIES = "1 of {:,.0f} pairs is the same text twice. Leave out copies, and queries that are in the text"
+COPIES = "both embeddings are the same in 1 of {:,.0f} pairs. Leave out copies, and queries that are in the text"
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Threshold:
 
     @property
     def of_copies(self) -> str:
-        """Why no cosine will do, where so many random pairs are the same text; empty otherwise."""
+        """Why no cosine will do, where so many random pairs are copies; empty otherwise."""
         return COPIES.format(1 / self.rate) if self.value >= SAME else ""
 
     def __str__(self) -> str:

@@ -138,7 +138,7 @@ def test_a_threshold_that_copies_reach_is_said_to_tell_nothing():
     found = ScoreCalibrator().fit(x, queries=x[:100].repeat(3, axis=0)).threshold(0.001)
     assert (found.value, found.of_copies) == (pytest.approx(1), COPIES.format(1000))
     assert str(found).endswith(
-        ", which tells nothing: 1 of 1,000 pairs is the same text twice. Leave out copies, and "
+        ", which tells nothing: both embeddings are the same in 1 of 1,000 pairs. Leave out copies, and "
         "queries that are in the text"
     )
 

@@ -74,7 +74,7 @@ def test_a_threshold_that_copies_reach_is_not_served(serving, folder, tmp_path, 
     text = list(dict.fromkeys(drawn(WITH_THE, 800, 0, 4, 9)))[:500]
     bertflow.score(folder, fit_on=text, queries=text, save=tmp_path / "same", device="cpu")
     assert ServedModel(str(tmp_path / "same"), "cpu").threshold is None
-    assert "There is no threshold: 1 of 1,000 pairs is the same text twice. Leave out copies" in caplog.text
+    assert "There is no threshold: both embeddings are the same in 1 of 1,000 pairs. Leave out copies" in caplog.text
 
 
 def test_texts_out_of_domain_of_the_percentiles_are_said(serving, folder, tmp_path, caplog):
