@@ -163,12 +163,11 @@ class Advice(AbstractResult):
             n, value = f"{1 / at.rate:,.0f}", f"{at.value:.{2 if at.value < NEAR_ONE else 6}f}"
             if at.of_copies:
                 yield f"threshold none: {at.of_copies}"
-                return
-            if self.scores.queries_:
+            elif self.scores.queries_:
                 yield f"threshold cosine {value} or more is a match: 1 of {n} query-text pairs passes"
-                return
-            few = f"; {FEWEST} or more queries get their own" if self.queries else ""
-            yield f"threshold a cosine of {value} or more is a match: 1 of {n} random pairs passes{few}"
+            else:
+                few = f"; {FEWEST} or more queries get their own" if self.queries else ""
+                yield f"threshold a cosine of {value} or more is a match: 1 of {n} random pairs passes{few}"
 
     def _files(self) -> Iterator[str]:
         """What was written, and what to do with it."""

@@ -178,9 +178,7 @@ def announced(evidence: Sequence[Evidence], missing: str, purpose: str, bare: bo
     broad = ", if the text is broad" if first.mined else ""
     if first.mined and purpose != "search":
         return f"{len(first.judging):,} mined pairs test the change that is likely, and may prove it{broad}{beside}"
-    return (
-        f"{_counted(first)} decide: half of them choose the change; the others test it, and may prove it{broad}{beside}"
-    )
+    return f"{_counted(first)} decide: half of them choose the change, half test it, and may prove it{broad}{beside}"
 
 
 def _counted(one: Evidence) -> str:

@@ -22,7 +22,7 @@ from bertflow.data.columns import LEAST_WORDS, RENAME, TextColumns, added_up, ch
 from bertflow.data.corpus import TextSource, load_sentences
 from bertflow.data.docstrings import sentences as complete_sentences
 from bertflow.data.lines import read_lines, usable_lines
-from bertflow.data.pairs import Pairs
+from bertflow.data.pairs import Pairs, unique_sentences
 from bertflow.data.tables import TableRow, TextTable, is_hub, is_plain_text, open_table, table_suffix
 from bertflow.errors import DataError, UsageError
 from bertflow.text_keys import text_key, unique_pairs
@@ -134,8 +134,7 @@ def _documents_of_rows(table: TextTable, named: Sequence[str] | None) -> Documen
     if columns.paired:
         found = [Document.of(filter(None, row), [(row[0], row[1])]) for row in rows if any(row)]
         if (n := sum(bool(one.pairs) for one in found)) < len(rows):
-            note = f"; {n:,} of {len(rows):,} rows are pairs: both texts need {LEAST_WORDS} words"
-            columns = replace(columns, note=note)
+            columns = replace(columns, note=f"; {n:,} of {len(rows):,} rows are pairs: both need {LEAST_WORDS} words")
         return _refused_if_empty(Documents(found, len(rows), "rows", columns), table.name)
     alone = (Document((text,)) for row in rows for text in row if text)
     unit = "rows" if len(columns.names) == 1 else "cells"
@@ -181,7 +180,7 @@ class SplitText:
     @property
     def read(self) -> list[str]:
         """The sentences that are embedded: how broad the text is, and how rich in words, is told by them."""
-        mined = (side for pairs in (self.choosing, self.judging) if pairs for side in (*pairs.first, *pairs.second))
+        mined = unique_sentences(filter(None, (self.choosing, self.judging)))
         return list(dict.fromkeys([*self.fitted, *self.reference, *mined]))
 
     def as_dict(self) -> dict[str, Any]:
@@ -199,9 +198,7 @@ class SplitText:
     @property
     def without_pairs(self) -> str:
         """Why there are no mined pairs to judge by."""
-        if not self.mined:
-            if self.columns and self.columns.paired:
-                return f"no row has {LEAST_WORDS} words or more in both columns, so there are no pairs."
+        if not self.mined and not (self.columns and self.columns.paired):
             where = "paragraphs, blank lines, or question and answer columns"
             return f"the text has no structure to mine pairs from ({where})."
         return f"about 300 different pairs are needed, and the text holds {self.mined:,}."

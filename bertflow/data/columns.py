@@ -203,10 +203,9 @@ def choose_columns(table: TextTable, named: Sequence[str] | None) -> TextColumns
     beside = [name for name in varied if name not in main]
     if beside and main[0] in varied:
         return chosen(sorted((beside[0], main[0]), key=varied.index), True, main[0])
-    chosen_alone = chosen(main or table.require(COLUMNS["sentences"], NAME_THEM), False)
-    others = sorted((name for name in cells if name not in chosen_alone.names), key=lambda name: cells[name][1])
-    why = (_no_pairs(name, *cells[name]) for name in others)
-    return replace(chosen_alone, note=next(filter(None, why), ""))
+    others = sorted(cells.keys() - {*main}, key=lambda name: (cells[name][1], name))
+    note = next(filter(None, (_no_pairs(name, *cells[name]) for name in others)), "")
+    return replace(chosen(main or table.require(COLUMNS["sentences"], NAME_THEM), False), note=note)
 
 
 def _no_pairs(name: str, words: float, repeated: float) -> str:

@@ -321,7 +321,7 @@ def test_wide_vectors_are_made_narrow_enough_for_an_index():
 def test_what_can_be_said_is_announced():
     evidence = [Evidence(LABELLED["graded"], range(60), range(60)), Evidence(MINED, range(200), range(200))]
     assert announced(evidence, "", "all") == (
-        "120 graded labels decide: half of them choose the change; the others test it, and may prove it; 400 "
+        "120 graded labels decide: half of them choose the change, half test it, and may prove it; 400 "
         "mined pairs are shown beside"
     )
     mined = evidence[1:]
@@ -329,8 +329,7 @@ def test_what_can_be_said_is_announced():
         "200 mined pairs test the change that is likely, and may prove it, if the text is broad"
     )
     assert announced(mined, "", "search") == (
-        "400 mined pairs decide: half of them choose the change; the others test it, and may prove it, if the text is "
-        "broad"
+        "400 mined pairs decide: half of them choose the change, half test it, and may prove it, if the text is broad"
     )
     assert announced([], "there are no pairs.", "all").startswith("there are no pairs. So nothing can be proven on it")
 
