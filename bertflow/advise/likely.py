@@ -55,7 +55,7 @@ CROPPED = ("search", "all")
 """Purposes in which queries are moved by the gap between crops and documents, where many directions hold the variance;
 where few do, it gained nothing (benchmarks/EXPLORED.md)."""
 SAFE: Mapping[str, str] = {
-    "search": "sif+center+crops,faint-sif",
+    "search": "faint-sif+center+crops,faint-sif",
     "topic": "soft-sif+abtt(1),abtt(1)",
     "similarity": "faint-sif",
     "all": "faint-sif",
@@ -70,13 +70,13 @@ CHANGED: Mapping[str, str] = {
 }
 """Effect of the safe candidates on other narrow texts, at worst and at best (benchmarks/harm.md, EXPLORED.md)."""
 NARROWER: Mapping[str, Mapping[str, float]] = {
-    "similarity": {"": 50},
-    "all": {"": 50},
-    "search": {"": 50, "faint-sif": FEW_WORDS, "soft-sif+center+crops,faint-sif": 400},
+    "similarity": {"": 60},
+    "all": {"": 60},
+    "search": {"": 60, "faint-sif": FEW_WORDS},
 }
-"""Safe candidates, if any, of a text with fewer different words in 5,000 (``bertflow.breadth.richness``): where each
-word is frequent, sif hears little but numbers, and cost search up to 12 points; in texts of less than 100, centering
-cost up to 17; of less than 50, faint-sif up to 5 where queries name the thing (benchmarks/EXPLORED.md)."""
+"""Safe candidates, if any, of a text with fewer different words in 5,000 (``bertflow.breadth.richness``): of less than
+100, centering cost search up to 17 points; of less than 60, faint-sif up to 5 where queries name the thing
+(benchmarks/EXPLORED.md)."""
 SPREAD = ("search",)
 """Purposes for which centering is for encoders in which many directions hold the variance: on others it gained
 nothing, and harmed some searches (benchmarks/EXPLORED.md)."""

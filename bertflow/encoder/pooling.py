@@ -29,8 +29,12 @@ SIF_A = 1e-3
 """The a of a / (a + p(token)): Arora et al. 2017, "A simple but tough-to-beat baseline for sentence embeddings"."""
 COUNTED: Mapping[str, float] = {"sif": SIF_A, "soft-sif": 1e-2, "faint-sif": 1e-1}
 """Token reductions that weigh a token by its frequency, and their a. ``soft-sif`` still hears frequent words, which is
-better where the corpus is narrow, and where calibration follows (benchmarks/EXPLORED.md). ``faint-sif`` lowers only the
-words of a template: without a map that changed search on narrow text by -3 to +6 points (benchmarks/EXPLORED.md)."""
+better where the corpus is narrow, and where calibration follows (benchmarks/EXPLORED.md). ``faint-sif`` is for text of
+few words, and lowers only those of its templates."""
+CLOSED = ("faint-sif",)
+"""Token reductions for which a token that the corpus does not hold weighs as its tokens do in the mean, not 1. Queries
+to a text of few words have words that it never has ("which ones are"), and at full weight they drowned the words that
+were asked for (benchmarks/EXPLORED.md)."""
 DENOISED = "denoised-mask"
 TEMPLATED = ("mask", DENOISED)
 """Token reductions that read the mask of a template (``bertflow.encoder.template``)."""

@@ -2,9 +2,10 @@
 
 Smooth inverse frequency gives a token a weight by its share of the corpus:
 
-    p(t) = count(t) / total        weight(t) = a / (a + p(t)),   a = 1e-3, or 1e-2 for the soft one
+    p(t) = count(t) / total        weight(t) = a / (a + p(t)),   a = 1e-3, 1e-2 for the soft one, 0.1 for the faint one
 
-A token that was never counted has weight 1. Special tokens are not counted: they are not text.
+A token that was never counted has weight 1; for the faint one, the mean weight of the tokens of the corpus. Special
+tokens are not counted: they are not text.
 
 A score on pairs whose labels were learned says nothing, and one on sentences that stood there says less. So a
 fine-tuned encoder keeps the names of the labelled data, which the evaluation refuses where they hold the scored labels,
@@ -34,7 +35,7 @@ from bertflow.encoder.abstract import AbstractEncoder, check_sentences
 from bertflow.encoder.batching import TokenizedText
 from bertflow.encoder.device import sent
 from bertflow.encoder.folders import RECORD_FILE, ModelFolder, write_facts
-from bertflow.encoder.pooling import COUNTED, SIF_A, Pooling
+from bertflow.encoder.pooling import CLOSED, COUNTED, SIF_A, Pooling
 from bertflow.errors import DataError
 from bertflow.files import atomic_folder, file_sha256
 from bertflow.records import read_arrays, read_record
@@ -115,7 +116,10 @@ class TokenCounts:
     def weights(self) -> dict[str, NDArray[np.float32]]:
         """For each row of ``COUNTED``, the weight of each token id, in (0, 1]."""
         p = self.counts / self.counts.sum()
-        return {name: (a / (a + p)).astype(np.float32) for name, a in COUNTED.items()}
+        tables = {name: a / (a + p) for name, a in COUNTED.items()}
+        for name in CLOSED:
+            tables[name][p == 0] = p @ tables[name]
+        return {name: table.astype(np.float32) for name, table in tables.items()}
 
     def weigh(self, ids: torch.Tensor, content: torch.Tensor) -> dict[str, torch.Tensor]:
         """For each row of ``COUNTED``, the weights of a batch of token ids; zero where there is no content."""

@@ -48,6 +48,12 @@ def test_the_soft_weight_still_hears_a_frequent_token():
     np.testing.assert_allclose(weights, [1, 0.5, 1e-2 / (1e-2 + 0.99)], rtol=1e-6)
 
 
+def test_a_token_that_a_text_of_few_words_does_not_hold_weighs_as_its_tokens_do_in_the_mean():
+    weights = TokenCounts(np.array([0, 25, 75])).weights["faint-sif"]
+    seen = [0.1 / (0.1 + 0.25), 0.1 / (0.1 + 0.75)]
+    np.testing.assert_allclose(weights, [0.25 * seen[0] + 0.75 * seen[1], *seen], rtol=1e-6)
+
+
 WORDS = "Word counts need words with counts above zero, got none, or a negative one. Count again."
 IDS = (
     "Token counts by id need whole numbers of zero or more, shape (25,), not all zero; got {0.dtype} of shape "
