@@ -42,6 +42,7 @@ from bertflow.calibration.spelling import RAW, SystemSpec, parse_system
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.cutting import Cut, measure_cut
 from bertflow.encoder.pooling import parse_pooling
+from bertflow.progress import unsaid
 from bertflow.scoring.domain import DomainCheck
 from bertflow.training import Purpose
 
@@ -184,7 +185,8 @@ def _ask_docstrings(request: Request, case: Case, systems: Mapping[str, Sentence
     if (evidence := docstring_evidence(case.encoder, case.split.fitted)) is None:
         return None
     request.say("evidence  the geometry is that of raw encoders, so it is checked against docstring pairs")
-    return evidence.judge(systems, request.resamples, request.seed)
+    with unsaid():  # a note on docstrings that are cut would read as one on the text
+        return evidence.judge(systems, request.resamples, request.seed)
 
 
 def advise(request: Request) -> Advice:

@@ -4,8 +4,7 @@ Smooth inverse frequency gives a token a weight by its share of the corpus:
 
     p(t) = count(t) / total        weight(t) = a / (a + p(t)),   a = 1e-3, 1e-2 for the soft one, 0.1 for the faint one
 
-A token that was never counted has weight 1; for the faint one, the mean weight of the tokens of the corpus. Special
-tokens are not counted: they are not text.
+A token that was never counted has weight 1; for the faint one, the mean of the corpus. Special tokens do not count.
 
 A score on pairs whose labels were learned says nothing, and one on sentences that stood there says less. So a
 fine-tuned encoder keeps the names of the labelled data, which the evaluation refuses where they hold the scored labels,
