@@ -57,15 +57,16 @@ def _after(model: object, **how: Any) -> list[Words]:
     return steps_after(model, Reader(serves, example / "text.txt", before, output), **how)
 
 
-def _is_calibrated(model: Any, revision: str | None = None) -> bool:
-    from bertflow.opening import find  # loaded by then: a command has come to its end
+def _is_calibrated(model: Any, revision: str | None = None, or_saved: bool = False) -> bool:
+    from bertflow.opening import SAVED, find  # loaded by then: a command has come to its end
 
-    return find(str(model), revision)[1].calibrated
+    kind = find(str(model), revision)[1]
+    return kind.calibrated or (or_saved and kind.called == SAVED)
 
 
 def _look(model: Any, given: Given) -> list[Words]:
-    """The geometry of an encoder, which may be raw."""
-    raw = not _is_calibrated(model, given.get("revision"))
+    """The geometry of an encoder, which may be raw; what bertflow wrote keeps its options."""
+    raw = not _is_calibrated(model, given.get("revision"), or_saved=True)
     return [["inspect", model, *(_options(given, "pooling", "max_length") if raw else [])]]
 
 
