@@ -108,7 +108,7 @@ def require_place(
 ) -> None:
     """Refuse a place where no file, or no ``folder``, can be made, before anything is computed; None is not checked.
 
-    Nothing is left there. A ``new`` folder, of the option ``by``, may be empty, or ``what``, known by its ``sign``.
+    Nothing is left there. If ``new``, it is not there, an empty folder, or ``what``, by the file ``sign``.
 
     Raises:
         OSError: As the system would later: for a file where a folder should be, missing permissions, or a long name.
@@ -119,8 +119,8 @@ def require_place(
     place = Path(os.path.realpath(path))
     held = place.exists() and not (place.is_dir() and not any(place.iterdir()))
     if new and held and not (sign and (place / sign).is_file()):
-        other = f" and is not {what}" if what else ""
-        raise UsageError(f"Output folder {path} is not empty{other}. Choose another {by}.")
+        held = f"folder {path} is not empty" + (f" and is not {what}" if what else "")
+        raise UsageError(f"Output {held if folder else f'file {path} is there already'}. Choose another {by}.")
     found = place if folder and place.exists() else next(one for one in place.parents if os.path.lexists(one))
     try:
         if place.is_dir() and not folder:

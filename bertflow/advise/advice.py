@@ -40,7 +40,6 @@ from bertflow.next_steps import next_command
 from bertflow.opening import load
 from bertflow.results import AbstractResult
 from bertflow.scoring.domain import DomainCheck
-from bertflow.scoring.random_pairs import FEWEST
 from bertflow.scoring.scores import ScoreCalibrator
 from bertflow.tables import Section, Strong, Table
 
@@ -163,11 +162,9 @@ class Advice(AbstractResult):
             n, value = f"{1 / at.rate:,.0f}", f"{at.value:.{2 if at.value < NEAR_ONE else 6}f}"
             if at.of_copies:
                 yield f"threshold none: {at.of_copies}"
-            elif self.scores.queries_:
-                yield f"threshold cosine {value} or more is a match: 1 of {n} query-text pairs passes"
             else:
-                few = f"; {FEWEST} or more queries get their own" if self.queries else ""
-                yield f"threshold a cosine of {value} or more is a match: 1 of {n} random pairs passes{few}"
+                kind = "query-text" if self.scores.queries_ else "random"
+                yield f"threshold a cosine of {value} or more is a match: 1 of {n} {kind} pairs passes"
 
     def _files(self) -> Iterator[str]:
         """What was written, and what to do with it."""
@@ -176,10 +173,10 @@ class Advice(AbstractResult):
         yield f"files     in {self.folder}: {self._place}, geometry/{REPORT}, fix.md (--details prints it)"
         yield from self.exported
         if self.beside and self._kept(self.beside_encoder) is not None:
-            yield f"beside    {BESIDE}: a stronger change ({self.beside}), only if labels prove it"
+            yield f"beside    {BESIDE}: stronger ({self.beside}), only if labels prove it"
         if self.asked is not None:
             yield f"asked     {self.folder / ASKED}: fill in the score of {len(self.asked)} pairs, then --labels FILE"
-        if self.standing == LIKELY or self.beside:
+        elif self.standing == LIKELY or self.beside:
             more = f"{FEWEST_LABELS} pairs or more (--ask 100 makes a table)"
             for one in (one.evidence for one in self.evidence[:1] if not one.evidence.mined):
                 n = sum(map(len, (one.judging, one.choosing)[: 1 if one.asked else 2]))

@@ -192,7 +192,7 @@ def score(
     """
     if output:
         require_writable(output)
-    require_place(output)
+    require_place(output, new=True)
     require_between(1e-9, 1 - 1e-9, false_match_rate=false_match_rate)
     require_between(2, max_sentences=max_sentences)
     require_seed(seed)

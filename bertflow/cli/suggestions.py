@@ -145,7 +145,9 @@ def _export(given: Given, exported: Any) -> list[Words]:
 def _score(given: Given, scored: Any) -> list[Words]:
     saved, model = given["save"], given["save"] or given["encoder"]
     if saved and given["pairs"]:
-        return [["score", saved, given["pairs"], *_options(given, "columns")]]
+        return [
+            ["score", saved, given["pairs"], *_options(given, "columns", "false_match_rate", "precision", "recall")]
+        ]
     scores = saved or (Path(str(model)) / "scores.json").exists() or _is_calibrated(model)
     return _after(model, calibrated=bool(scores)) if saved or given["output"] else []
 
@@ -195,7 +197,7 @@ STEPS: Mapping[str, Callable[[Given, Any], Iterable[Words]]] = {
     "paper-tables": _paper_tables,
     "inspect": _inspect,
     "words": _kept(lambda given, _: [["inspect", *several(given["model"])]]),
-    "compare": _kept(lambda given, _: _look(given["second"], given)),
+    "compare": _kept(lambda given, _: [[*_look(given["second"], given)[0], "--text", *several(given["text"])[:1]]]),
     "export": _export,
     "score": _score,
     **{f"search {action}": _ask for action in ("build", "add", "update", "remove", "recalibrate")},

@@ -118,11 +118,8 @@ class TextTable:
         if is_plain_text(self.name) and len(self.columns) == 1:
             held, do = "plain lines", "Begin with a line of such names, and put a tab between the cells."
             raise DataError(f"{self.name} should be a table with the columns {wanted}, but holds {held}. {do}")
-        near = max(choices, key=lambda names: len([name for name in names if self.find([name])]))
-        lacking = [name for name in near if not self.find([name])]
-        others = [name for name in self.columns if name.casefold() not in map(str.casefold, near)]
-        which = column_names(others) if len(others) == len(lacking) else "the columns that hold them"
-        do = do.replace("Rename its columns", f"Rename {which} to {', '.join(lacking)}")
+        lacking = min(([name for name in names if not self.find([name])] for names in choices), key=len)
+        do = do.replace("Rename its columns", f"Rename the columns that hold them to {', '.join(lacking)}")
         raise DataError(f"{self.name} should have the columns {wanted}, but has {column_names(self.columns)}. {do}")
 
 

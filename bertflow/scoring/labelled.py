@@ -126,7 +126,8 @@ class Share:
 
     def __str__(self) -> str:
         """The share and its interval: "0.904 (0.871 to 0.931)"."""
-        return f"{self.value:.3f} ({self.low:.3f} to {self.high:.3f})"
+        value = "unknown" if np.isnan(self.value) else f"{self.value:.3f}"
+        return f"{value} ({self.low:.3f} to {self.high:.3f})"
 
 
 @dataclass(frozen=True)

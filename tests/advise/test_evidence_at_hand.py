@@ -165,12 +165,6 @@ def test_queries_are_shown_before_and_after(encoder, tmp_path):
     assert json.loads(advice.to_json())["queries"]["comparison"]["queries"] == 60
 
 
-def test_fewer_queries_than_a_threshold_needs_are_said(encoder):
-    advice, _ = fixed(encoder, plain(900), queries=plain(20, 4))
-    (line,) = (line for line in advice.answer() if line.startswith("threshold"))
-    assert line.endswith("random pairs passes; 50 or more queries get their own")
-
-
 def test_a_threshold_that_queries_of_the_text_reach_is_not_printed(encoder):
     lines = plain(900)
     advice, _ = fixed(encoder, lines, queries=lines)

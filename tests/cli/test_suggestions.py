@@ -64,8 +64,8 @@ def test_the_next_command_of_a_sweep_has_a_pooling_that_can_be_typed():
 def test_a_saved_encoder_keeps_its_pooling_in_what_comes_next(tiny_bert, tmp_path):
     bertflow.load(tiny_bert, pooling="mean(1)", device="cpu").save(tmp_path / "saved")
     for second, options in ((tmp_path / "saved", ""), (tiny_bert, " --pooling 'mean(2)'")):
-        line = next_lines("compare", {"second": second, "pooling": "mean(2)", "output": "out"}, None)
-        assert line == f"\nnext: bertflow inspect {second}{options}"
+        line = next_lines("compare", {"second": second, "pooling": "mean(2)", "text": ["a.txt"], "output": "out"}, None)
+        assert line == f"\nnext: bertflow inspect {second}{options} --text a.txt"
 
 
 def test_a_name_with_a_space_is_quoted_and_a_place_that_is_taken_is_left_alone(tmp_path):

@@ -52,7 +52,7 @@ def test_columns_of_no_kind_are_refused_with_all_that_are_wanted(write, refusal)
     path = write("a.tsv", "left\tright\tlabel\nx\ty\t1\n")
     assert refusal(load_pairs, path, ("binary", "retrieval")) == (
         f"{path} should have the columns a + b + label | sentence1 + sentence2 + label | question + sentence + label | "
-        "query + text | question + answer, but has left, right, label. Rename left, right to a, b."
+        "query + text | question + answer, but has left, right, label. Rename the columns that hold them to a, b."
     )
 
 
@@ -247,13 +247,13 @@ REFUSED = {
     "related, one pair": (RELATED, "{} holds 1 pair, but contrast needs at least 2. Give more pairs."),
     "graded, no scores": ("sentence1\tsentence2\tlabel\na\tb\t1\n", "{} should have the columns sentence1 + sentence2 "
                           "+ score | sentence_A + sentence_B + relatedness_score, but has sentence1, sentence2, label. "
-                          "Rename label to score."),
+                          "Rename the columns that hold them to score."),
     "binary, label": ("a\tb\tlabel\nx\ty\t2\n", "{}, line 2: a label should be one of 0, 1, not_entailment, "
                       f"entailment, got '2'. {SCORES}"),
     "binary, one label": ("a\tb\tlabel\nx\ty\t1\nu\tv\t1\n", "{} gives all 2 pairs the same label, 1. Add pairs with "
                           "another label."),
     "retrieval, column": ("query\tbody\na\tb\n", "{} should have the columns query + text | question + answer, but has "
-                          "query, body. Rename body to text."),
+                          "query, body. Rename the columns that hold them to text."),
     "retrieval, one pair": ("query\ttext\na\tb\n", "{} holds 1 pair, but a ranking needs at least 2. Give more "
                             "pairs."),
 }  # fmt: skip
