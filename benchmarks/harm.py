@@ -135,7 +135,7 @@ changes nothing, of those in which some method gains {WORTH:g} points.
   and was run a second time. Later rules leave more as it is, weigh tokens less in texts of few words, and on narrow
   text do for similarity what is done without a purpose. What they concern was run again.
 
-Here are the first and the last part. Every cell of all parts is in `harm.json`; `harm.py` makes both.
+Here are the first and the last part. `harm.json` has every cell.
 
 """
 

@@ -45,7 +45,7 @@ ROWS_A_DIRECTION = 2
 """Sentences that a Gaussian is fitted on, for each direction."""
 UNCHECKED = (
     "Without a domain check it is not known whether texts are in domain. `bertflow score MODEL --fit_on TEXT --save "
-    f"DIR` fits one on half of TEXT: at least {ROWS_A_DIRECTION} sentences for each dimension of the embeddings."
+    f"DIR` fits one on half of TEXT, which needs {2 * ROWS_A_DIRECTION} sentences for each dimension of the embeddings."
 )
 """Line where percentiles or scores may not hold, and nothing tells."""
 SHOWN, BRIEF = (10, 70), (5, 34)

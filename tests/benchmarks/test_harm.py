@@ -34,6 +34,7 @@ def test_the_page_says_what_is_kept(harm):
     [
         ("search", [("fix search", "search")]),
         ("topic", [("fix topic", "topic")]),
+        ("similarity", [("fix similarity", "pairs")]),
         ("all", [("fix", "search"), ("fix", "topic")]),
     ],
 )
