@@ -119,8 +119,8 @@ def require_place(
     place = Path(os.path.realpath(path))
     held = place.exists() and not (place.is_dir() and not any(place.iterdir()))
     if new and held and not (sign and (place / sign).is_file()):
-        held = f"folder {path} is not empty" + (f" and is not {what}" if what else "")
-        raise UsageError(f"Output {held if folder else f'file {path} is there already'}. Choose another {by}.")
+        full = f"folder {path} is not empty" + (f" and is not {what}" if what else "")
+        raise UsageError(f"Output {full if folder else f'file {path} is there already'}. Choose another {by}.")
     found = place if folder and place.exists() else next(one for one in place.parents if os.path.lexists(one))
     try:
         if place.is_dir() and not folder:
