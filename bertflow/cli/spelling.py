@@ -30,10 +30,10 @@ BARE: Mapping[str, str] = {"lexical": "stsb-dev", "published": ""}
 """What an option means when it is given without a value."""
 CHARACTERS, DEPTH = 2**22, 50
 """Largest length of a text of YAML, and number of levels in it."""
-OPTION_BEFORE = re.compile(r"(?:[Oo]ption|[Ll]eave|another|One of|One of \w+ and) $")
+OPTION_BEFORE = re.compile(r"(?:[Oo]ption|[Ll]eave|Choose another|One of|One of \w+ and) $")
 """Words before the name of an option."""
 OPTION_AFTER = re.compile(
-    r" (?:should be|must be|cannot be|takes?|is for|is written|needs?|means|reads|fits|belongs?) "
+    r" (?:should be|cannot be|takes?|is for|is written|needs?|means|reads|fits|belongs?) "
 )
 """Words after a name with which a sentence begins."""
 _read: Any = get_loader("yaml")

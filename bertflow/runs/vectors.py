@@ -211,8 +211,7 @@ def transform_rows(
     calibrator: Path, named: SourceNames, output: Path, bare: bool, progress: bool | None
 ) -> Transformed:
     """Calibrate rows; a store that was begun is continued."""
-    to_store = output.suffix not in FORMATS
-    require_place(output, folder=to_store, new=not to_store)
+    require_place(output, folder=output.suffix not in FORMATS)
     fitted, source = load_calibrator(calibrator), sources.open_source(*named)
     to_file = sources.is_file(output, source)
     sources.require_same(fitted, calibrator, source, bare)

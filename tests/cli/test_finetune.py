@@ -84,7 +84,7 @@ def test_pairs_with_a_scored_sentence_are_left_out_and_counted(arguments, tmp_pa
     ("given", "code", "message"),
     [
         (["--data.classes=[good,bad]"], 3, "{path}, line 2: a label should be one of good, bad, "
-         "got 'entailment'. Repair the label, leave the pair out, or name the classes with data.classes."),
+         "got 'entailment'. Repair the label, leave the pair out, or name the classes with --data.classes."),
         (["--finetune.learning_rate=1e30", "--finetune.warmup=0", "--trainer.log_every_n_steps=1"], 3, "The loss "
          "should stay finite, but after "),
     ],

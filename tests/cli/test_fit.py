@@ -127,7 +127,7 @@ def test_a_flow_of_half_precision_vectors_is_one_of_the_same_numbers(tmp_path):
 
 def test_a_column_is_for_parquet(store, tmp_path, capsys):
     message = refused(capsys, store.folder, "center", tmp_path / "c", "--column", "v", code=2)
-    assert message == "column is for vectors of a parquet file, but a store is given. Leave it out."
+    assert message == "--column is for vectors of a parquet file, but a store is given. Leave it out."
 
 
 @pytest.mark.parametrize(

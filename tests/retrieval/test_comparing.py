@@ -69,7 +69,7 @@ def test_the_command_opens_two_encoders_and_a_table(encoders, tiny_bert, tmp_pat
     argv = ["compare", tiny_bert, tmp_path / "other", tmp_path / "shop.csv", "--queries", tmp_path / "log.csv"]
     assert main([*map(str, argv), "--device", "cpu", "--output", str(tmp_path / "out")]) == 0
     out = capsys.readouterr().out
-    assert f"next: bertflow inspect {tmp_path / 'other'}\n" in out
+    assert f"next: bertflow inspect {tmp_path / 'other'} --text " in out
     assert f"20 of the queries: --details, or in {tmp_path / 'out'}.\nNo labels were given, so neither is called" in out
     saved = json.loads((tmp_path / "out" / "comparison.json").read_text())
     expected = bertflow.compare(*encoders, sentences(30, 2), sentences(60, 3))
