@@ -113,7 +113,7 @@ def test_a_training_on_narrow_text_warns_by_the_figures_of_fix(tiny_bert, tmp_pa
     options = {"max_epochs": 1, "enable_progress_bar": False}
     run = bertflow.train(tiny_bert, lines, trainer=options, output=tmp_path / "run", report=False, save_encoder=False)
     assert said in caplog.text
-    assert list(run.answer())[0].startswith(f"WARNING: {said}")
+    assert next(iter(run.answer())).startswith(f"WARNING: {said}")
 
 
 def test_neither_order_nor_copies_of_texts_count():
