@@ -32,9 +32,7 @@ CHARACTERS, DEPTH = 2**22, 50
 """Largest length of a text of YAML, and number of levels in it."""
 OPTION_BEFORE = re.compile(r"(?:[Oo]ption|[Ll]eave|Choose another|One of|One of \w+ and) $")
 """Words before the name of an option."""
-OPTION_AFTER = re.compile(
-    r" (?:should be|cannot be|takes?|is for|is written|needs?|means|reads|fits|belongs?) "
-)
+OPTION_AFTER = re.compile(r" (?:should be|cannot be|takes?|is for|is written|needs?|means|reads|fits|belongs?) ")
 """Words after a name with which a sentence begins."""
 _read: Any = get_loader("yaml")
 
