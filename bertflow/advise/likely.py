@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.advise.bare_vectors import VectorEncoder
-from bertflow.breadth import FEW_WORDS
 from bertflow.calibration.spelling import SystemSpec, parse_system, parse_systems
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.locating import own_pooling
@@ -55,7 +54,7 @@ CROPPED = ("search", "all")
 """Purposes in which queries are moved by the gap between crops and documents, where many directions hold the variance;
 where few do, it gained nothing (benchmarks/EXPLORED.md)."""
 SAFE: Mapping[str, str] = {
-    "search": "faint-sif+center+crops,faint-sif",
+    "search": "faint-sif",
     "topic": "soft-sif+abtt(1),abtt(1)",
     "similarity": "faint-sif",
     "all": "faint-sif",
@@ -69,17 +68,9 @@ CHANGED: Mapping[str, str] = {
     "all": "search by -3 to +6 points, and neighbors of one kind by -1 to +7",
 }
 """Effect of the safe candidates on other narrow texts, at worst and at best (benchmarks/harm.md, EXPLORED.md)."""
-NARROWER: Mapping[str, Mapping[str, float]] = {
-    "similarity": {"": 60},
-    "all": {"": 60},
-    "search": {"": 60, "faint-sif": FEW_WORDS},
-}
-"""Safe candidates, if any, of a text with fewer different words in 5,000 (``bertflow.breadth.richness``): of less than
-100, centering cost search up to 17 points; of less than 60, faint-sif up to 5 where queries name the thing
-(benchmarks/EXPLORED.md)."""
-SPREAD = ("search",)
-"""Purposes for which centering is for encoders in which many directions hold the variance: on others it gained
-nothing, and harmed some searches (benchmarks/EXPLORED.md)."""
+FAINT = 60
+"""Different words in 5,000 (``bertflow.breadth.richness``) below which faint-sif cost search up to 5 points where
+queries name the thing (benchmarks/EXPLORED.md)."""
 COSTS: Mapping[str, str] = {
     "similarity": "up to 12 points of neighbors of one kind (P@10)",
     "search": "up to 10 points of neighbors of one kind (P@10)",
@@ -292,6 +283,6 @@ def fallbacks(purpose: str, words: float, one_token: bool = False) -> list[Syste
         words: Different words of the text in 5,000.
         one_token: Whether the encoder's own pooling reads one token.
     """
-    spelled = (row for row, bound in NARROWER.get(purpose, {}).items() if words < bound)
     free = purpose == "search" or not one_token
-    return [row for row in parse_systems(next(spelled, SAFE.get(purpose, ""))) if free or not row.pooling]
+    spelled = "" if words < FAINT and SAFE[purpose] == SAFE["all"] else SAFE[purpose]
+    return [row for row in parse_systems(spelled) if free or not row.pooling]

@@ -25,7 +25,6 @@ from bertflow.advise.likely import (
     CROPPED,
     ONE_TOKEN_COST,
     SAFE,
-    SPREAD,
     Geometry,
     Shape,
     fallbacks,
@@ -38,7 +37,7 @@ from bertflow.advise.verdict import PROVEN, Decision, decide, looks_raw
 from bertflow.advise.vetoes import Vetoes
 from bertflow.breadth import are_titles
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.spelling import RAW, SystemSpec, parse_system
+from bertflow.calibration.spelling import RAW, SystemSpec
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.cutting import Cut, measure_cut
 from bertflow.encoder.pooling import parse_pooling
@@ -167,16 +166,15 @@ class Findings:
 def _safe(names: Sequence[str], purpose: str, case: Case, shape: Shape, vetoes: Vetoes) -> str:
     """The first safe candidate that suits the text and the encoder; empty for none.
 
-    None gains on titles, and centering does not where few directions hold the variance, of other text as well: a narrow
-    text has few in itself. There a mean in the place of one token cost search, too (benchmarks/EXPLORED.md).
+    None gains on titles; and a mean in the place of one token cost search where few directions hold the variance, of
+    other text as well: a narrow text has few in itself (benchmarks/EXPLORED.md).
     """
     if purpose in CROPPED and not shape.bare and are_titles(case.split.read):
         return ""
-    if names and purpose in SPREAD and shape.steep:
-        general = None if shape.bare else docstring_evidence(case.encoder)
+    if names and purpose == "search" and reads_one_token(case.source) and shape.steep:
+        general = docstring_evidence(case.encoder)
         if general is None or Shape.of(case.source, general.sentences).steep:
-            kept = not reads_one_token(case.source)
-            names = [name for name in names if kept and parse_system(name).calibrator is None]
+            return ""
     return next((name for name in names if not vetoes[name]), "")
 
 

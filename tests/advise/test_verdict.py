@@ -298,7 +298,7 @@ def test_a_pooling_of_one_token_is_kept_unless_a_purpose_is_named():
         ("similarity", 900, False, ["faint-sif"]),
         ("similarity", 900, True, []),
         ("similarity", 40, False, []),
-        ("search", 900, True, ["faint-sif+center+crops", "faint-sif"]),
+        ("search", 900, True, ["faint-sif"]),
         ("search", 99, True, ["faint-sif"]),
         ("search", 59, False, []),
         ("topic", 60, False, ["soft-sif+abtt(1)", "abtt(1)"]),

@@ -98,9 +98,9 @@ def test_a_catalogue_is_not_whitened(harm, minilm):
 
 @pytest.mark.parametrize(
     ("steep", "pooling", "system"),
-    [(60, "mean(1,2)", "faint-sif+center+crops"), (1000, "mean(1,2)", "faint-sif"), (1000, "cls(3)", "raw")],
+    [(60, "cls(3)", "faint-sif"), (1000, "mean(1,2)", "faint-sif"), (1000, "cls(3)", "raw")],
 )
-def test_templates_are_centered_for_search_if_the_encoder_spreads_other_text(
+def test_a_mean_takes_the_place_of_one_token_for_search_if_the_encoder_spreads_other_text(
     harm, minilm, monkeypatch, steep, pooling, system
 ):
     monkeypatch.setattr("bertflow.advise.likely.STEEP", steep)
