@@ -47,7 +47,7 @@ RUNNING, RICH = 5000, 1000.0
 """Running words, and the different ones among them below which a text is narrow: 1,100 to 2,000 in broad text, 850 in
 captions, 130 to 900 in text made from templates (benchmarks/EXPLORED.md)."""
 FEW_WORDS = 100
-"""Different words among them below which a shift of queries or documents cost search up to 17 points
+"""Different words among them below which a shift of queries or documents cost search up to 8 points
 (benchmarks/EXPLORED.md)."""
 SHORT = 3
 """Words of a title: where most texts are no longer, maps and weights of words harm search (benchmarks/EXPLORED.md)."""

@@ -53,14 +53,10 @@ STEEP_MAPS: Mapping[str, str] = {"search": "ridge(4)", "topic": "ridge(4)"}
 CROPPED = ("search", "all")
 """Purposes in which queries are moved by the gap between crops and documents, where many directions hold the variance;
 where few do, it gained nothing (benchmarks/EXPLORED.md)."""
-SAFE: Mapping[str, str] = {
-    "search": "faint-sif",
-    "topic": "soft-sif+abtt(1),abtt(1)",
-    "similarity": "faint-sif",
-    "all": "faint-sif",
-}
-"""Candidates of each purpose where something speaks against the likely map, the first that can be: none divides by a
-deviation."""
+SAFE = "faint-sif"
+"""Candidate where something speaks against the likely map: it divides by no deviation, and is held to all purposes."""
+SAFE_OF_TOPIC = "soft-sif+abtt(1),abtt(1)"
+"""Candidates for topic in its place: the first that can be."""
 CHANGED: Mapping[str, str] = {
     "search": "search by -3 to +30 points",
     "topic": "neighbors of one kind by 0 to +33 points",
@@ -284,5 +280,5 @@ def fallbacks(purpose: str, words: float, one_token: bool = False) -> list[Syste
         one_token: Whether the encoder's own pooling reads one token.
     """
     free = purpose == "search" or not one_token
-    spelled = "" if words < FAINT and SAFE[purpose] == SAFE["all"] else SAFE[purpose]
+    spelled = SAFE_OF_TOPIC if purpose == "topic" else SAFE if words >= FAINT else ""
     return [row for row in parse_systems(spelled) if free or not row.pooling]

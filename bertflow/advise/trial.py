@@ -22,7 +22,6 @@ from bertflow.advise.evidence import Judgement, docstring_evidence
 from bertflow.advise.keeping import AGAIN, KEEP, Choice, choose
 from bertflow.advise.likely import (
     COSTS,
-    CROPPED,
     ONE_TOKEN_COST,
     SAFE,
     Geometry,
@@ -169,7 +168,7 @@ def _safe(names: Sequence[str], purpose: str, case: Case, shape: Shape, vetoes: 
     None gains on titles; and a mean in the place of one token cost search where few directions hold the variance, of
     other text as well: a narrow text has few in itself (benchmarks/EXPLORED.md).
     """
-    if purpose in CROPPED and not shape.bare and are_titles(case.split.read):
+    if purpose != "topic" and not shape.bare and are_titles(case.split.read):
         return ""
     if names and purpose == "search" and reads_one_token(case.source) and shape.steep:
         general = docstring_evidence(case.encoder)
@@ -241,7 +240,7 @@ def _naming(request: Request, case: Case, plan: FitPlan, found: Findings, decisi
     """What it would gain to name a purpose, or may cost others that one is named: in short, and at length."""
     if decision.standing == PROVEN and not found.judged[0].evidence.mined:  # labels are the use
         return "", ""
-    if request.purpose in COSTS and decision.system not in (RAW, SAFE["all"]):  # which is held to all purposes
+    if request.purpose in COSTS and decision.system not in (RAW, SAFE):
         one = request.purpose == "search" and reads_one_token(case.source)
         return COST.format(ONE_TOKEN_COST if one else COSTS[request.purpose]), ""
     names = {*plan.search.get(found.shape.steep, ())} & plan.usable & found.systems.keys()

@@ -109,8 +109,9 @@ def test_a_mean_takes_the_place_of_one_token_for_search_if_the_encoder_spreads_o
     assert (advice.shape.steep, advice.system) == (True, system)
 
 
-def test_titles_keep_their_encoder_for_search(harm, minilm):
+@pytest.mark.parametrize("purpose", ["search", "similarity"])
+def test_titles_keep_their_encoder(harm, minilm, purpose):
     words = harm.Text(harm.TEXTS["words"]("choosing", 0).documents[:300])
-    advice = harm.written(str(minilm), "mean(1,2)", words, "search")
+    advice = harm.written(str(minilm), "mean(1,2)", words, purpose)
     assert advice.system == "raw"
     assert any("most of its texts have at most 3 words" in reason for reason in advice.reasons)
