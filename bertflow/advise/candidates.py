@@ -165,7 +165,7 @@ def _first(flow: FlowCalibrator, k: int) -> FlowCalibrator:
     reduced = copy.copy(flow)
     k = min(k, module.glow.dim)
     reduced.n_components = k
-    reduced._keep(FlowMap(module.affine, module.glow, k).eval())
+    reduced.map_ = flow.with_gap(FlowMap(module.affine, module.glow, k), flow.moments_.gap)
     reduced.facts_ = {**flow.facts_, "dim_out": k}
     return reduced
 

@@ -82,10 +82,6 @@ class Request:
         require_between(FEWEST_ASKED, MOST_ASKED, ask=self.ask)
         require_seed(self.seed)
         lookup("purpose", PURPOSES, self.purpose)
-        self._require_sources()
-
-    def _require_sources(self) -> None:
-        """An encoder and a text, or vectors with or without their text."""
         encoder, text = self.sources
         given = [f"--{name}" for name in given_options(self.options)]
         if self.vectors is not None and (wrong := [*given, *(["an encoder"] if encoder is not None else [])]):

@@ -23,7 +23,7 @@ from bertflow.errors import UsageError
 from bertflow.finetuning import FinetuneRecipe
 from bertflow.finetuning.objectives import OBJECTIVES, Judged, Sides
 from bertflow.registry import lookup
-from bertflow.training.checkpoints import Clock, is_due, require_finite_loss
+from bertflow.training.checkpoints import Clock, finite_loss, is_due
 from bertflow.training.module import Borrowed, planned_steps, require_precision, scheduled
 
 
@@ -144,7 +144,7 @@ class Siamese(pl.LightningModule):
         judged = self.judged(batch, gathered=True)
         if is_due(self.trainer):
             advice = f"Lower finetune.learning_rate (it was {self.recipe.learning_rate:g}), or use another precision."
-            require_finite_loss(self.trainer, judged["loss"], advice)
+            finite_loss(self.trainer, judged["loss"], advice)
             rates = {one["rate"]: one["lr"] for one in self.trainer.optimizers[0].param_groups if "rate" in one}
             self.log_dict({f"train/{name}": value for name, value in (judged | rates).items()}, batch_size=len(batch))
         return judged["loss"]

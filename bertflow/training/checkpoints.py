@@ -162,20 +162,19 @@ class KeepGoodStates(pl.Callback):
         """Check the loss when it is due; reading it waits for the device."""
         self._loss = loss.detach()
         if is_due(trainer):
-            self.require_finite(trainer, pl_module, self._loss)
+            self.finite(trainer, pl_module, self._loss)
             self.checked = State(f"step {trainer.global_step}", copied(pl_module))
 
     def on_validation_batch_end(self, trainer: pl.Trainer, pl_module: Any, outputs: Any, *which: Any) -> None:
         """Keep the weights if they are the best so far; where averaged weights are in place, those are kept."""
-        self.require_finite(trainer, pl_module, outputs)
-        bits = float(outputs)
+        bits = self.finite(trainer, pl_module, outputs)
         if self.best is None or bits < (math.inf if self.best.bits is None else self.best.bits):
             self.best = State(f"step {trainer.global_step}", copied(pl_module), bits)
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         """No checkpoint is written of weights that diverged."""
         if self._loss is not None:
-            self.require_finite(trainer, pl_module, self._loss)
+            self.finite(trainer, pl_module, self._loss)
 
     def state_dict(self) -> dict[str, Any]:
         """For a checkpoint: the best state so far."""
@@ -186,25 +185,27 @@ class KeepGoodStates(pl.Callback):
         if "best" in state_dict:
             self.best = State(**state_dict["best"])
 
-    def require_finite(self, trainer: pl.Trainer, pl_module: Any, loss: Tensor) -> None:
-        """Stop the fit if the loss is not finite."""
+    def finite(self, trainer: pl.Trainer, pl_module: Any, loss: Tensor) -> float:
+        """The loss; if it is not finite, the fit stops."""
         recipe, kept = pl_module.recipe, self.checked.name if self.checked else "start"
         advice = (
             f"Lower flow.learning_rate (it was {recipe.learning_rate:g}), lengthen flow.warmup_steps "
             f"({recipe.warmup_steps}), or keep fewer directions with flow.n_components. The last good state is: {kept}."
         )
-        require_finite_loss(trainer, loss, advice)
+        return finite_loss(trainer, loss, advice)
 
 
-def require_finite_loss(trainer: pl.Trainer, loss: Tensor, advice: str) -> None:
-    """Stop all ranks if the loss of one of them is not finite, or some would wait for others for ever.
+def finite_loss(trainer: pl.Trainer, loss: Tensor, advice: str) -> float:
+    """The loss; all ranks stop if that of one of them is not finite, or some would wait for others for ever.
 
     Raises:
         DivergenceError: If it is not; the message ends with ``advice``.
     """
-    if not trainer.strategy.reduce_boolean_decision(bool(torch.isfinite(loss)), all=True):
+    number = float(loss.detach())
+    if not trainer.strategy.reduce_boolean_decision(math.isfinite(number), all=True):
         steps = how_many(trainer.global_step, "steps")
-        raise DivergenceError(f"The loss should stay finite, but after {steps} it is {float(loss.detach())}. {advice}")
+        raise DivergenceError(f"The loss should stay finite, but after {steps} it is {number}. {advice}")
+    return number
 
 
 def is_due(trainer: pl.Trainer) -> bool:

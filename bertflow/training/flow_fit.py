@@ -156,7 +156,7 @@ class FlowFit:
         last = State("last", self.module.flow.state_dict())
         bits = mean_bits(self._flow(last), self.train_sample())  # the last step is checked as well
         self.finished = bits is not None and math.isfinite(bits)
-        self.module.states.require_finite(trainer, self.module, torch.tensor(bits))
+        self.module.states.finite(trainer, self.module, torch.tensor(bits))
 
     def result(self) -> FittedFlow:
         """The state that the recipe chooses among those kept, and its record."""
