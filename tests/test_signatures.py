@@ -3,8 +3,10 @@
 import inspect
 import re
 from inspect import Parameter, Signature
+from pathlib import Path
 
 import bertflow
+from bertflow import kinds
 
 
 def signature(name, value):
@@ -40,3 +42,9 @@ def test_what_public_names_take(snapshot):
         lines += [signature(name, value)] if callable(value) else [name]
         lines += [f"    {signature(*one)}" for one in members(value)] if inspect.isclass(value) else []
     snapshot("signatures", "\n".join(lines))
+
+
+def test_kinds_are_those_that_public_functions_name():
+    desk = "".join(path.read_text("utf-8") for path in Path(bertflow.__file__).with_name("api").glob("*.py"))
+    assert sorted(kinds.__all__) == sorted(set(re.findall(r"\bkinds\.(\w+)", desk)))
+    assert all(getattr(kinds, name).__name__ == name for name in kinds.__all__)

@@ -4,10 +4,10 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from typing_extensions import Unpack
 
+from bertflow import kinds
 from bertflow.data.corpus import TextSource, drawn_rows
 from bertflow.encoder.options import EncoderOptions
 from bertflow.errors import UsageError, require_between, require_seed
@@ -16,20 +16,13 @@ from bertflow.geometry import require_page
 from bertflow.tables import require_writable, write_rows
 from bertflow.training import Use
 
-if TYPE_CHECKING:
-    from bertflow.advise.advice import Advice
-    from bertflow.data.pairs import Pairs
-    from bertflow.encoder.abstract import SentenceEncoder
-    from bertflow.retrieval.comparing import Comparison
-    from bertflow.scoring.scored import ScoredPairs
-
 logger = logging.getLogger("bertflow")
 
 
 def fix(
-    encoder: "str | SentenceEncoder | None" = None,
+    encoder: "str | kinds.SentenceEncoder | None" = None,
     text: str | Path | Sequence[str] | None = None,
-    labels: "str | Path | Pairs | None" = None,
+    labels: "str | Path | kinds.Pairs | None" = None,
     *,
     columns: str | None = None,
     queries: str | Path | Sequence[str] | None = None,
@@ -49,7 +42,7 @@ def fix(
     progress: bool | None = None,
     say: Callable[[str], None] | None = None,
     **options: Unpack[EncoderOptions],
-) -> "Advice":
+) -> "kinds.Advice":
     """Measure the geometry of an encoder on your text, try what could help, and say what to do.
 
     The verdict is one of: leave it, rescale the scores, whiten, use the flow, or you need labels. A change is proven if
@@ -123,7 +116,7 @@ def fix(
 
 
 def score(
-    encoder: "str | Path | SentenceEncoder",
+    encoder: "str | Path | kinds.SentenceEncoder",
     pairs: "str | Path | Sequence[tuple[str, str]] | None" = None,
     *,
     columns: str | None = None,
@@ -144,7 +137,7 @@ def score(
     without_text_hashes: bool = False,
     progress: bool | None = None,
     **options: Unpack[EncoderOptions],
-) -> "ScoredPairs":
+) -> "kinds.ScoredPairs":
     """Score pairs of sentences, or say how ordinary the sentences of a text are.
 
     A score is the cosine, its percentile among random pairs of your text, the probability of a match if labels were
@@ -222,8 +215,8 @@ def score(
 
 
 def compare(
-    first: "str | Path | SentenceEncoder",
-    second: "str | Path | SentenceEncoder",
+    first: "str | Path | kinds.SentenceEncoder",
+    second: "str | Path | kinds.SentenceEncoder",
     queries: str | Path | Sequence[str],
     text: str | Path | Sequence[str],
     *,
@@ -232,7 +225,7 @@ def compare(
     seed: int = 0,
     progress: bool | None = None,
     **options: Unpack[EncoderOptions],
-) -> "Comparison":
+) -> "kinds.Comparison":
     """Show what two encoders find for the same queries, side by side.
 
     No labels are needed: read the nearest texts of twenty queries before and after, and see which ones you would want.

@@ -6,23 +6,17 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from typing_extensions import Unpack
 
+from bertflow import kinds
 from bertflow.encoder.options import EncoderOptions
 from bertflow.errors import UsageError
 from bertflow.files import require_files, require_place
 
-if TYPE_CHECKING:
-    from bertflow.encoder.abstract import SentenceEncoder
-    from bertflow.export.card import Exported
-    from bertflow.export.golden import Diagnosis
-    from bertflow.retrieval.adapting import Adapted
-
 
 def adapt(
-    model: "str | Path | SentenceEncoder",
+    model: "str | Path | kinds.SentenceEncoder",
     text: Sequence[str] = (),
     *,
     output: str | Path,
@@ -31,7 +25,7 @@ def adapt(
     columns: str | None = None,
     progress: bool | None = None,
     **options: Unpack[EncoderOptions],
-) -> "Adapted":
+) -> "kinds.Adapted":
     """Write a query encoder for an index that stays as it is: documents are embedded as before, queries are moved.
 
     Queries are short and documents long, so they lie in different places. Random spans of the documents (crops) are
@@ -71,7 +65,7 @@ def adapt(
 
 
 def export_encoder(
-    model: "str | Path | SentenceEncoder",
+    model: "str | Path | kinds.SentenceEncoder",
     output: str | Path,
     target: str,
     *,
@@ -89,7 +83,7 @@ def export_encoder(
     without_text_hashes: bool = False,
     progress: bool | None = None,
     **options: Unpack[EncoderOptions],
-) -> "Exported":
+) -> "kinds.Exported":
     """Write an encoder, calibrated or raw, for other tools.
 
     Every export holds a model card, and golden vectors that `bertflow doctor` compares a server with.
@@ -158,7 +152,7 @@ def diagnose(
     key: str | None = None,
     normalized: bool = False,
     batch: int = 8,
-) -> "Diagnosis":
+) -> "kinds.Diagnosis":
     """Check the embeddings that a server, or a folder on this machine, makes of 32 golden sentences.
 
     It names what is wrong: the calibrator or the prompt is left out, or pooling, precision, length of the vectors or

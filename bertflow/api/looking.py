@@ -3,8 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from bertflow import kinds
 from bertflow.data import DOCSTRINGS
 from bertflow.encoder.embedded import embedded_encoder
 from bertflow.errors import UsageError, require_between, require_seed
@@ -12,14 +13,6 @@ from bertflow.files import require_files, require_place
 from bertflow.geometry import FEWEST, require_page, run_folder
 from bertflow.next_steps import new_place
 from bertflow.registry import lookup
-
-if TYPE_CHECKING:
-    from bertflow.data.pairs import Pairs
-    from bertflow.encoder.abstract import SentenceEncoder
-    from bertflow.geometry.report import GeometryReport
-    from bertflow.runs.demonstration import Demo
-    from bertflow.studies.tokens import InputRows, Vocabulary
-    from bertflow.words.panels import StudyResult
 
 
 def demo(
@@ -30,7 +23,7 @@ def demo(
     open_report: bool = False,
     progress: bool | None = None,
     say: Callable[[str], None] | None = None,
-) -> "Demo":
+) -> "kinds.Demo":
     """Calibrate the embedded encoder on docstrings, and show what changes. Needs no data and no hub.
 
     Args:
@@ -59,7 +52,7 @@ def inspect_tokens(
     segment: int | None = None,
     model: str | Path | None = None,
     revision: str | None = None,
-) -> "InputRows | Vocabulary":
+) -> "kinds.InputRows | kinds.Vocabulary":
     """Show how text becomes tokens, and what their input embeddings are made of.
 
     For every piece: id, segment, position, attention mask, the shape of the hidden states; and the input embedding,
@@ -106,12 +99,12 @@ def inspect_tokens(
 
 
 def inspect_geometry(
-    model: "str | Path | SentenceEncoder | None" = None,
+    model: "str | Path | kinds.SentenceEncoder | None" = None,
     text: "str | Path | Sequence[str] | None" = None,
     *,
     compare: str | None = None,
     sentences: int = 2000,
-    pairs: "str | Path | Pairs" = DOCSTRINGS,
+    pairs: "str | Path | kinds.Pairs" = DOCSTRINGS,
     data_dir: str = "hub",
     frequencies: str | Path | None = None,
     pooling: str | None = None,
@@ -123,7 +116,7 @@ def inspect_geometry(
     format: str | None = None,  # noqa: A002 - the command's word
     open_report: bool = False,
     progress: bool | None = None,
-) -> "GeometryReport":
+) -> "kinds.GeometryReport":
     """Report on the geometry of an encoder, before and after calibration.
 
     The report is one HTML file (no network, no script) and a JSON file with every number. Pictures need matplotlib:
@@ -201,7 +194,7 @@ def compare_words(
     revision: str | None = None,
     output: str | Path | None = None,
     format: Literal["png", "svg"] | None = None,  # noqa: A002 - the command's word
-) -> "StudyResult":
+) -> "kinds.StudyResult":
     """Compare static and contextual vectors of words.
 
     How alike are words by their static vectors (the embedding matrix), and in their contexts, layer by layer? Cosine

@@ -5,10 +5,11 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from typing_extensions import Unpack
 
+from bertflow import kinds
 from bertflow.data.corpus import load_sentences
 from bertflow.data.labelled import load_labels
 from bertflow.data.sts import StsSource, load_sts
@@ -17,24 +18,16 @@ from bertflow.errors import UsageError, require_between, require_seed
 from bertflow.files import require_files
 from bertflow.progress import peak_memory
 
-if TYPE_CHECKING:
-    from bertflow.data.pairs import Pairs
-    from bertflow.encoder.abstract import SentenceEncoder
-    from bertflow.encoder.transformer import TransformerEncoder
-    from bertflow.evaluation.evaluating import ScoreOptions
-    from bertflow.evaluation.report import Report
-    from bertflow.evaluation.sweeping import Sweep
-
 EVERY = "raw,sif,center,standardize,abtt,whitening"
 """The cheap baselines, which stand beside a flow with several seeds."""
 
 
 def evaluate(
-    models: "list[str] | str | Sequence[SentenceEncoder] | SentenceEncoder",
+    models: "list[str] | str | Sequence[kinds.SentenceEncoder] | kinds.SentenceEncoder",
     tasks: str | None = None,
     data_dir: str | Path = "hub",
-    retrieval: "Pairs | str | Path | None" = None,
-    binary: "Pairs | str | Path | None" = None,
+    retrieval: "kinds.Pairs | str | Path | None" = None,
+    binary: "kinds.Pairs | str | Path | None" = None,
     similarity: str = "cosine",
     aggregation: str = "all",
     compare: str = "",
@@ -47,10 +40,10 @@ def evaluate(
     force: bool = False,
     fail_below: str = "",
     published: str | None = None,
-    candidate_lists: "Pairs | str | Path | None" = None,
+    candidate_lists: "kinds.Pairs | str | Path | None" = None,
     progress: bool | None = None,
     **options: Unpack[EncoderOptions],
-) -> "Report":
+) -> "kinds.Report":
     """Score systems on STS tasks, and on retrieval and binary tasks if asked for.
 
     A MODEL is an encoder (hub id or folder), a folder that CalibratedEncoder.save wrote, the folder of a run of train,
@@ -134,7 +127,7 @@ def evaluate(
 
         again = partial(refit, seeds)
     wanted = compare or (EVERY if seeds else "")
-    scoring: ScoreOptions = {
+    scoring: kinds.ScoreOptions = {
         "similarity": similarity, "resamples": resamples, "seed": seed, "force": force, "progress": progress
     }  # fmt: skip
     baselines = f"{RAW},{wanted}" if ceiling else wanted
@@ -144,7 +137,7 @@ def evaluate(
 
 
 def sweep(
-    model: "str | Path | TransformerEncoder",
+    model: "str | Path | kinds.TransformerEncoder",
     layers: list[int] | str | None = None,
     tokens: list[str] | str | None = None,
     tasks: str | None = None,
@@ -158,7 +151,7 @@ def sweep(
     progress: bool | None = None,
     say: Callable[[str], None] | None = None,
     **options: Unpack[EncoderOptions],
-) -> "Sweep":
+) -> "kinds.Sweep":
     """Find the layer and the pooling for your encoder and your data.
 
     Scores every layer and pooling of an encoder on STS tasks, raw and whitened, from one pass over the text. With
@@ -228,7 +221,7 @@ def sweep(
         StsSource(tasks or "tuning", where)
     encoder = load_transformer(model, **options).with_pooling(ALL_BLOCKS)
     poolings = candidates(encoder.spec.folder.blocks, layers, tokens or (TOKENS if words else None))
-    result: Sweep
+    result: kinds.Sweep
     if labels:
         folds = 5 if folds is None else folds
         if words:

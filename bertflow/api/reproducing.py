@@ -2,16 +2,13 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from bertflow.studies.paper import PaperPlan, PaperTables
-    from bertflow.studies.verification import Verification
+from bertflow import kinds
 
 
 def verify_paper(
     model: str, data_dir: str, max_length: int | None = None, device: str = "auto", progress: bool | None = None
-) -> "Verification":
+) -> "kinds.Verification":
     """Check that this pipeline computes the published figures on your bert-base-uncased.
 
     Computes the figures of three poolings and of closed-form whitening, without training, and says PASS for each that
@@ -50,7 +47,7 @@ def paper_tables(
     device: str = "auto",
     progress: bool | None = None,
     say: Callable[[str], None] | None = None,
-) -> "PaperTables | PaperPlan":
+) -> "kinds.PaperTables | kinds.PaperPlan":
     """Reproduce tables 2 and 3 of Li et al. 2020 on your encoders, with several seeds.
 
     Makes every line that is not done yet: avg, last2avg, flow (NLI) and flow (target), as the released code makes them.

@@ -18,20 +18,14 @@ Examples:
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from typing_extensions import Unpack
 
+from bertflow import kinds
 from bertflow.encoder.options import EncoderOptions
 from bertflow.errors import MOST_RESAMPLES, UsageError, require_between, require_seed
 from bertflow.files import require_files, require_place
 from bertflow.retrieval import Answers, Index, IndexOptions, Place
-
-if TYPE_CHECKING:
-    from bertflow.data.pairs import Pairs
-    from bertflow.retrieval.indexing import IndexInfo
-    from bertflow.retrieval.origin import CollectionInfo
-    from bertflow.retrieval.searching import Hits, SearchExample, SearchScores
 
 
 def build_index(
@@ -43,7 +37,7 @@ def build_index(
     calibrate: str | None = None,
     progress: bool | None = None,
     **options: Unpack[EncoderOptions],
-) -> "IndexInfo":
+) -> "kinds.IndexInfo":
     """Embed answers into a new index.
 
     Args:
@@ -73,7 +67,7 @@ def add_answers(
     columns: str | None = None,
     progress: bool | None = None,
     **options: Unpack[IndexOptions],
-) -> "IndexInfo":
+) -> "kinds.IndexInfo":
     """Add answers under new ids; all of them or none.
 
     Args:
@@ -99,7 +93,7 @@ def update_answers(
     columns: str | None = None,
     progress: bool | None = None,
     **options: Unpack[IndexOptions],
-) -> "IndexInfo":
+) -> "kinds.IndexInfo":
     """Replace answers by id; all of them or none.
 
     Args:
@@ -118,7 +112,7 @@ def update_answers(
     return put_answers("update", index, answers, columns, options, progress)
 
 
-def remove_answers(index: Index, ids: Sequence[str], **options: Unpack[IndexOptions]) -> "IndexInfo":
+def remove_answers(index: Index, ids: Sequence[str], **options: Unpack[IndexOptions]) -> "kinds.IndexInfo":
     """Remove answers by id; all of them or none.
 
     Args:
@@ -136,7 +130,7 @@ def remove_answers(index: Index, ids: Sequence[str], **options: Unpack[IndexOpti
 
 def recalibrate_index(
     index: str | Path, model: str | Path | None = None, *, calibrate: str | None = None, device: str = "auto"
-) -> "IndexInfo":
+) -> "kinds.IndexInfo":
     """Send the raw embeddings through another calibrator.
 
     Nothing is encoded again.
@@ -158,7 +152,7 @@ def recalibrate_index(
     return recalibrate(index, model, calibrate, device)
 
 
-def describe_index(index: Place) -> "IndexInfo | CollectionInfo":
+def describe_index(index: Place) -> "kinds.IndexInfo | kinds.CollectionInfo":
     """Say what is in an index or a collection; needs no encoder.
 
     Args:
@@ -182,7 +176,7 @@ def search(
     engine: str | None = None,
     text: str | None = None,
     **options: Unpack[IndexOptions],
-) -> "Hits":
+) -> "kinds.Hits":
     """Rank the answers for a question.
 
     Args:
@@ -210,14 +204,14 @@ def evaluate_search(
     index: Place,
     labels: "str | Path | Mapping[str, frozenset[str]] | None" = None,
     *,
-    candidate_lists: "Pairs | str | Path | None" = None,
+    candidate_lists: "kinds.Pairs | str | Path | None" = None,
     k: int = 5,
     resamples: int = 1000,
     seed: int = 0,
     text: str | None = None,
     progress: bool | None = None,
     **options: Unpack[IndexOptions],
-) -> "SearchScores":
+) -> "kinds.SearchScores":
     """Compute hit@k, MRR and MAP on questions whose answers are known.
 
     Instead of all answers of the index, each question's own candidates can be ranked by the encoder of the index, as in
@@ -256,7 +250,7 @@ def evaluate_search(
 
 def write_search_example(
     folder: str | Path, *, answers: int = 1000, sentences: int = 6000, seed: int = 0
-) -> "SearchExample":
+) -> "kinds.SearchExample":
     """Write answers, labels and text to try a search on.
 
     They are docstrings of installed packages: the first line should find the paragraph after it.

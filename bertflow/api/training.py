@@ -10,8 +10,9 @@ encoder of ``finetune`` is written only when the training is done: until then th
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bertflow import kinds
 from bertflow.data.fitting_text import TextOptions
 from bertflow.encoder.options import EncoderRecipe
 from bertflow.errors import UsageError, require_seed
@@ -21,14 +22,9 @@ from bertflow.runs import PairOptions, asked_recipe
 from bertflow.training import Purpose
 from bertflow.training.recipe import Recipe, preset_for, resolve
 
-if TYPE_CHECKING:
-    from bertflow.data.pairs import Pairs
-    from bertflow.encoder.transformer import TransformerEncoder
-    from bertflow.runs.training import EncoderRun, FlowRun
-
 
 def train(
-    encoder: "EncoderRecipe | TransformerEncoder | str | Path | None" = None,
+    encoder: "EncoderRecipe | kinds.TransformerEncoder | str | Path | None" = None,
     text: TextOptions | str | Path | Sequence[str] | None = None,
     flow: Recipe | str | Mapping[str, Any] | None = None,
     trainer: Mapping[str, Any] | None = None,
@@ -41,7 +37,7 @@ def train(
     options: Mapping[str, Any] | None = None,
     say: Callable[[str], None] | None = None,
     purpose: Purpose | None = None,
-) -> "FlowRun | None":
+) -> "kinds.FlowRun | None":
     """Fit a flow to the embeddings of sentences, without labels.
 
     Without options it needs no data and no hub: it calibrates inner layers of the encoder in the package
@@ -102,8 +98,8 @@ def flow_defaults(parsed: Any) -> Mapping[str, Any]:
 
 
 def finetune(
-    encoder: "EncoderRecipe | TransformerEncoder | str | Path | None" = None,
-    pairs: "PairOptions | Pairs | Sequence[str] | str | Path | None" = None,
+    encoder: "EncoderRecipe | kinds.TransformerEncoder | str | Path | None" = None,
+    pairs: "PairOptions | kinds.Pairs | Sequence[str] | str | Path | None" = None,
     recipe: FinetuneRecipe | Mapping[str, Any] | None = None,
     trainer: Mapping[str, Any] | None = None,
     output: str | Path | None = None,
@@ -112,7 +108,7 @@ def finetune(
     without_text_hashes: bool = False,
     options: Mapping[str, Any] | None = None,
     say: Callable[[str], None] | None = None,
-) -> "EncoderRun | None":
+) -> "kinds.EncoderRun | None":
     """Fine-tune an encoder on pairs of sentences, as SBERT does, or on sentences alone, as SimCSE does.
 
     The encoder reads both sides, and learns to tell classes apart (SNLI, MNLI), to predict scores (STS), to find the

@@ -6,20 +6,15 @@ Several processes that a launcher started share the work of ``embed``, of ``fit`
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from typing_extensions import Unpack
 
+from bertflow import kinds
 from bertflow.data.corpus import TextSource
 from bertflow.encoder.options import EncoderOptions
 from bertflow.errors import UsageError, require_between, require_seed
 from bertflow.files import require_place
 from bertflow.training import Purpose
-
-if TYPE_CHECKING:
-    from bertflow.databases.reindexing import Reindexed
-    from bertflow.encoder.abstract import SentenceEncoder
-    from bertflow.runs.vectors import Embedded, Fitted, Transformed
 
 
 def embed(
@@ -27,14 +22,14 @@ def embed(
     *,
     store: str | Path,
     columns: str | None = None,
-    model: "str | Path | SentenceEncoder | None" = None,
+    model: "str | Path | kinds.SentenceEncoder | None" = None,
     storage: str | None = None,
     shards: int | None = None,
     verify: bool = False,
     without_text_hashes: bool = False,
     progress: bool | None = None,
     **options: Unpack[EncoderOptions],
-) -> "Embedded":
+) -> "kinds.Embedded":
     """Embed a corpus once, into a store.
 
     Text is read as a stream, so it may be larger than memory. Call it again after an interruption of any kind: what is
@@ -93,7 +88,7 @@ def fit(
     seed: int | None = None,
     without_text_hashes: bool = False,
     progress: bool | None = None,
-) -> "Fitted":
+) -> "kinds.Fitted":
     """Fit a calibrator to a store, or to plain vectors.
 
     Vectors are .npy, or a column of .parquet, from an API or out of an index. Closed forms read the rows once, as a
@@ -144,7 +139,7 @@ def transform(
     column: str | None = None,
     bare: bool = False,
     progress: bool | None = None,
-) -> "Transformed":
+) -> "kinds.Transformed":
     """Calibrate a store or plain vectors, at the speed of the disk.
 
     Vectors are .npy, or a column of .parquet, whose other columns are kept. Rows stay in their order; those of a store
@@ -186,7 +181,7 @@ def reindex(
     target: str,
     *,
     calibrator: str | Path,
-    model: "str | Path | SentenceEncoder | None" = None,
+    model: "str | Path | kinds.SentenceEncoder | None" = None,
     output: str | Path | None = None,
     fit_rows: int | None = None,
     preset: str | None = None,
@@ -195,7 +190,7 @@ def reindex(
     part_rows: int | None = None,
     progress: bool | None = None,
     **options: Unpack[EncoderOptions],
-) -> "Reindexed":
+) -> "kinds.Reindexed":
     """Calibrate a collection of a database into a new collection, without its text.
 
     Ids and payload are kept; the index is built for cosine; the source is only read. The lines that let the new

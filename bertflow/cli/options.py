@@ -127,12 +127,14 @@ def is_group(kind: Any) -> bool:
 
 
 class _Unknown:
-    """A class that was imported for the type checker alone."""
+    """A class that is not loaded for a help, as no command line can say it."""
 
 
 class _Names(dict[str, Any]):
     def __missing__(self, name: str) -> type:
         return _Unknown
+
+    __getattr__ = __missing__
 
 
 def command_line_type(annotation: Any, namespace: Mapping[str, Any]) -> Any | None:
@@ -142,7 +144,8 @@ def command_line_type(annotation: Any, namespace: Mapping[str, Any]) -> Any | No
         annotation: Annotation of a parameter; may be a string.
         namespace: Names that it may use: the globals of the function.
     """
-    names = _Names({**vars(builtins), **vars(typing), **vars(collections.abc), "Path": Path, **namespace})
+    known = {**vars(builtins), **vars(typing), **vars(collections.abc), "Path": Path, **namespace}
+    names = _Names({**known, "kinds": _Names()})
     found = [kind for kind in _members(annotation, names) if kind not in (Any, types.NoneType) and _can_be_said(kind)]
     if str in found or Path in found:  # then a Sequence is one of sentences and a Mapping one of texts, for Python
         found = [kind for kind in found if get_origin(kind) not in PYTHON_ONLY]

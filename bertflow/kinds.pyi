@@ -1,0 +1,33 @@
+# What the public functions take and give back, and where it lives. `bertflow/kinds.py` loads a name at its first use.
+
+from .advise.advice import Advice as Advice
+from .data.pairs import Pairs as Pairs
+from .databases.reindexing import Reindexed as Reindexed
+from .encoder.abstract import SentenceEncoder as SentenceEncoder
+from .encoder.transformer import TransformerEncoder as TransformerEncoder
+from .evaluation.evaluating import ScoreOptions as ScoreOptions
+from .evaluation.report import Report as Report
+from .evaluation.sweeping import Sweep as Sweep
+from .export.card import Exported as Exported
+from .export.golden import Diagnosis as Diagnosis
+from .geometry.report import GeometryReport as GeometryReport
+from .retrieval.adapting import Adapted as Adapted
+from .retrieval.comparing import Comparison as Comparison
+from .retrieval.indexing import IndexInfo as IndexInfo
+from .retrieval.origin import CollectionInfo as CollectionInfo
+from .retrieval.searching import Hits as Hits
+from .retrieval.searching import SearchExample as SearchExample
+from .retrieval.searching import SearchScores as SearchScores
+from .runs.demonstration import Demo as Demo
+from .runs.training import EncoderRun as EncoderRun
+from .runs.training import FlowRun as FlowRun
+from .runs.vectors import Embedded as Embedded
+from .runs.vectors import Fitted as Fitted
+from .runs.vectors import Transformed as Transformed
+from .scoring.scored import ScoredPairs as ScoredPairs
+from .studies.paper import PaperPlan as PaperPlan
+from .studies.paper import PaperTables as PaperTables
+from .studies.tokens import InputRows as InputRows
+from .studies.tokens import Vocabulary as Vocabulary
+from .studies.verification import Verification as Verification
+from .words.panels import StudyResult as StudyResult
