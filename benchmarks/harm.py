@@ -133,7 +133,7 @@ changes nothing, of those in which some method gains {WORTH:g} points.
   at once each, and then served to choose on, too. Only the last has the present rules; the others have those of their
   time. The last was looked at once, but for `fix search` on narrow text: it left all encoders as they are, by mistake,
   and was run a second time. Later rules leave more as it is, weigh tokens less, and do for narrow text what is done
-  without a purpose. What they concern was run again, but search by `inner cls` (there of `faint-sif+center+crops`).
+  without a purpose. What they concern was run again.
 
 Here are the first and the last part. `harm.json` has every cell.
 

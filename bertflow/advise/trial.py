@@ -46,7 +46,7 @@ from bertflow.training import Purpose
 
 SPANS_FEWER = "the sentences span fewer directions"
 NOTHING = "Nothing was tried: {} cannot be fitted ({}). Give more text, or name another candidate."
-NAMING = "on other texts, --purpose search gained 4 points more of search, and topic 6 of neighbors of one kind"
+NAMING = "on other texts, --purpose search gained 3 points more of search, and topic 6 of neighbors of one kind"
 COST = "may cost other uses {}"
 
 
