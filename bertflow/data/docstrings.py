@@ -25,7 +25,7 @@ from functools import cache
 from importlib.metadata import version
 from importlib.resources import files as package_files
 from importlib.util import find_spec
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -76,10 +76,11 @@ LEFT_OUT = frozenset(
 WORDS = (4, 60)
 """The fewest and the most words of a sentence."""
 
-# The start of a file or a colon at the end of a line, blank lines and comments, then a text in triple quotes.
+# A colon at the end of a line, blank lines and comments, then a text in triple quotes.
 _DOCSTRING = re.compile(
-    r"""(?:\A|:[ \t]*(?:\#[^\n]*)?\n)(?:[ \t]*(?:\#[^\n]*)?\n)*[ \t(]*(?:\n[ \t]*)?
-        ((?P<raw>[rR]?)[uU]?(?P<quotes>\"""|\'\'\')(?P<text>(?:[^\\]|\\.)*?)(?P=quotes))""",
+    r""":[ \t]*(?:\#[^\n]*)?\n(?:[ \t]*(?:\#[^\n]*)?\n)*[ \t(]*(?:\n[ \t]*)?
+        ((?P<raw>[rR]?)[uU]?(?P<quotes>\"""|''')
+            (?P<text>[^\\"']*(?:(?:\\.|(?!(?P=quotes))["'])[^\\"']*)*)(?P=quotes))""",
     re.DOTALL | re.VERBOSE,
 )
 _NOT_PROSE = re.compile(
@@ -171,15 +172,16 @@ def _read_prose(files: int | None = None) -> tuple[tuple[str, ...], ...]:
     """The prose paragraphs of every docstring that has any; read once a process.
 
     Args:
-        files: Of so many files alone, and of docstrings that have a blank line, as those of a pair.
+        files: Of so many files alone, and what a pair is made of: two paragraphs, of docstrings with a blank line.
     """
+    most = None if files is None else 2
     prose: list[tuple[str, ...]] = []
     skipped = 0
     paths = list(_source_files())
     for path in (paths[k] for k in drawn_rows(len(paths), len(paths) if files is None else files, 0)):
         try:
             texts = (text for text in read_docstrings(path) if files is None or _BLANK.search(text))
-            prose += [found for text in texts if (found := tuple(paragraphs(text)))]
+            prose += [found for text in texts if (found := tuple(islice(paragraphs(text), most)))]
         except (SyntaxError, ValueError, OSError):  # SyntaxError: no such coding, ValueError: not of the coding it says
             skipped += 1
     if skipped:
@@ -197,7 +199,7 @@ def read_docstrings(path: Path) -> Iterator[str]:
         ValueError: If the file cannot be decoded.
     """
     with tokenize.open(path) as file:
-        found = _DOCSTRING.finditer(file.read())
+        found = _DOCSTRING.finditer(":\n" + file.read())  # the file's own docstring, too, follows a colon
     for match in found:
         if "\\" not in match["text"] or match["raw"]:
             yield match["text"]
@@ -243,13 +245,11 @@ def is_summary(paragraph: str) -> bool:
 
 def is_sentence(text: str) -> bool:
     """Whether a text reads as one complete sentence."""
-    words = text.split()
-    letters = sum(character.isalpha() or character == " " for character in text)
     return (
-        WORDS[0] <= len(words) <= WORDS[1]
+        WORDS[0] <= len(text.split()) <= WORDS[1]
         and text.lstrip("\"'(")[:1].isupper()
         and text.rstrip("\"')").endswith((".", "!", "?"))
-        and letters >= 0.85 * len(text)
+        and sum(character.isalpha() or character == " " for character in text) >= 0.85 * len(text)
     )
 
 
