@@ -42,8 +42,10 @@ def build_index(
 
     Args:
         index: File to write.
-        answers: A table with text (or answer), and perhaps questions and id; without id its rows are numbered from 1.
-        columns: Columns of the table that hold them, as a,b or a,b,c. Found by their names by default.
+        answers: A table with text (or answer), and perhaps questions and id; or a .txt of one answer per line. Without
+            id they are numbered from 1.
+        columns: Columns of the table: text; id and text; or id, text and questions, as a,b,c. Found by their names by
+            default.
         model: An encoder (hub id or folder), raw or calibrated.
         calibrate: For a raw encoder: fit this calibrator, such as whitening, on all texts that are indexed. The index
             keeps it for questions and later answers.

@@ -11,6 +11,7 @@ from typing import Any
 
 from bertflow.cli.program import IMPORT, imported
 from bertflow.data import DOCSTRINGS
+from bertflow.data.columns import TextColumns
 from bertflow.encoder.embedded import embedded_encoder
 from bertflow.errors import MissingExtraError
 from bertflow.evaluation.names import split_name
@@ -82,6 +83,9 @@ def _demo(given: Given, demo: Any) -> list[Words]:
 
 def _fix(given: Given, advice: Any) -> list[Words]:
     folder, vectors = advice.folder, given["vectors"]
+    if (folder / "encoder").is_dir() and given["purpose"] == "search":
+        index = new_place(folder / "text.index")
+        return [["search", "build", index, *_answers(given, advice.text.columns), "--model", folder / "encoder"]]
     if (folder / "encoder").is_dir():
         return _after(folder / "encoder")
     if vectors is None:
@@ -89,6 +93,12 @@ def _fix(given: Given, advice: Any) -> list[Words]:
     if (made := folder / "calibrator").is_dir():
         return [["transform", "--calibrator", made, *_rows(vectors), "--output", new_place(folder / "calibrated.npy")]]
     return []
+
+
+def _answers(given: Given, columns: TextColumns | None) -> list[object]:
+    """The text of ``fix`` as what is searched: of a table the texts alone, with their ids if it has some."""
+    read = [*(name for name in columns.unused if name.casefold() == "id"), columns.names[-1]] if columns else []
+    return ["--answers", given["text"], *option_words(columns=",".join(read) or None)]
 
 
 def _train(given: Given, run: Any, name: str = "train") -> list[Words]:

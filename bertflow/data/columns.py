@@ -98,7 +98,7 @@ def open_columns(
     path: str | Path,
     choices: Choices,
     columns: Sequence[str] | None = None,
-    headless: bool = False,
+    headless: int = 0,
     do: str = "Rename its columns.",
     named: bool = False,
     first: Sequence[str] = (),
@@ -109,7 +109,7 @@ def open_columns(
         path: As for ``open_table``; .txt is tsv, as SNLI, MNLI and SICK call theirs.
         choices: What the columns may be called.
         columns: Names that are wanted instead; numbers from 1 for a tsv or csv without a header.
-        headless: Whether a tsv of two columns with other names has no header.
+        headless: How many columns of other names a tsv has that has no header.
         do: What the user can do if the columns are not there.
         named: Whether the command takes ``--columns``, which is then said beside the columns that are read.
         first: A column that is read as well, and first, where it is there.
@@ -119,8 +119,8 @@ def open_columns(
     """
     suffix = ".tsv" if is_plain_text(path) else table_suffix(path)
     table = open_table(path, columns, suffix)
-    if headless and columns is None and suffix == ".tsv" and len(table.columns) == 2 and not table.known(choices):
-        columns = ("1", "2")
+    if columns is None and suffix == ".tsv" and len(table.columns) == headless and not table.known(choices):
+        columns = [str(k + 1) for k in range(headless)]
         table = open_table(path, columns, suffix)
     names = table.named(columns) if columns else (*(table.find(first) or ()), *table.require(choices, do))
     say_columns(table, names, named)

@@ -165,29 +165,31 @@ def load_answers(path: str | Path, columns: str | None = None, numbered: bool = 
     """Read a table of answers, in the order of the file.
 
     Args:
-        path: A table.
-        columns: The columns of id, text and, if there are any, past questions; by default found by their names.
-        numbered: Whether the answers of a table without a column id get their numbers as ids, from 1; which is said.
+        path: A table, or a .txt of one answer per line.
+        columns: The column of text; or those of id, text and, if there are any, past questions. By default found by
+            their names.
+        numbered: Whether answers without a column id get their numbers as ids, from 1; which is said.
 
     Raises:
-        UsageError: If ``columns`` are not two or three.
+        UsageError: If ``columns`` are more than three.
         DataError: If the file or a column is missing, a cell is empty, or an id occurs twice.
     """
-    do = "Name the columns of id, text and, if there are any, past questions with --columns."
-    named = split_columns(columns, "id, text and, if there are any, past questions, as a,b or a,b,c", 2, 3)
-    table, names = open_columns(path, COLUMNS["answers"], named, do=do, named=True, first=["id"])
-    start = int("id" in map(str.casefold, names) or named is not None)
+    do = "Name the column of text with --columns; or those of id, text and, if there are any, past questions."
+    named = split_columns(columns, "text, or id, text and, if there are any, past questions, as a,b or a,b,c", 1, 2, 3)
+    lines = int(is_plain_text(path))
+    table, names = open_columns(path, COLUMNS["answers"], named, lines, do, named=True, first=["id"])
+    start = int("id" in map(str.casefold, names) or len(named or ()) > 1)
     if not start and not numbered:
         raise DataError(f"{path} has no column id. Add one, or name the column that holds the ids with --columns.")
     if named or not start:
-        ids = f": {names[0]} holds the ids" if named else " has no column id: the answers are numbered from 1"
+        ids = f": {names[0]} holds the ids" if start else " has no column id: the answers are numbered from 1"
         logger.info("%s%s.", path, ids)
-    lines: dict[str, int] = {}
+    found: dict[str, int] = {}
 
     def answer(row: TableRow) -> Answer:
-        name = row.name(0) if start else str(len(lines) + 1)
+        name = row.name(0) if start else str(len(found) + 1)
         made = Answer(name, row.text(start).strip(), _past(row, *row.cells[start + 1 :]))
-        if (before := lines.setdefault(made.id, row.number)) != row.number:
+        if (before := found.setdefault(made.id, row.number)) != row.number:
             raise row.bad(
                 f"the id {shown(made.id)} is already in {table.unit} {before}. "
                 "Give each answer an id of its own, and its past questions in one cell."

@@ -180,7 +180,7 @@ def load_labels(path: str | Path) -> LabelledText:
     Raises:
         DataError: If the file is missing or damaged, a cell is empty, or there is only one label.
     """
-    table, columns = open_columns(path, COLUMNS["labelled"], headless=True)
+    table, columns = open_columns(path, COLUMNS["labelled"], headless=2)
     rows = list(table.usable(columns, lambda row: (" ".join(row.text(0).split()), row.name(1))))
     if (n := len({label for _, label in rows})) < 2:
         raise DataError(f"{table.name} should hold two labels or more, but holds {n}. Give more text.")

@@ -264,7 +264,7 @@ def _read_file(path: Path, kinds: Sequence[str], columns: Sequence[str] | None, 
     choices = [names for kind in kinds for names in COLUMNS[kind]]
     free = kinds == ["texts"]
     do = f"Rename its columns{', or name two of them with --columns' if free else ''}."
-    table, names = open_columns(path, choices, columns, headless="texts" in kinds, do=do, named=free)
+    table, names = open_columns(path, choices, columns, headless=2 if "texts" in kinds else 0, do=do, named=free)
     known = [] if columns else [kind for kind in kinds if table.known(COLUMNS[kind])]
     return pairs_of_table(table, names, known[0] if known else "texts", classes)
 

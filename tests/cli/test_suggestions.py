@@ -9,6 +9,7 @@ import pytest
 import bertflow
 from bertflow.cli import main, suggestions
 from bertflow.cli.suggestions import STEPS, next_lines
+from bertflow.data.columns import TextColumns
 from bertflow.data.fitting_text import TextOptions
 
 from .test_every_command import CHANGING, LINES, PUBLISHED, WRITERS, marked, words
@@ -51,6 +52,23 @@ def test_a_training_on_the_docstrings_is_judged_on_them_and_one_on_text_of_yours
     lines = [next_lines("train", {"text": TextOptions(text)}, run) for text in (None, "mine.txt")]
     assert ["docstrings" in line for line in lines] == [True, False]
     assert f"--retrieval {suggestions.YOURS} --compare" in lines[1]
+
+
+@pytest.mark.parametrize(
+    ("columns", "read"),
+    [
+        (None, ""),
+        (TextColumns(("name", "body"), ("ID", "price"), paired=True), " --columns ID,body"),
+        (TextColumns(("body",), (), paired=False), " --columns body"),
+    ],
+)
+def test_who_fixes_for_search_builds_an_index_of_the_text(tmp_path, columns, read):
+    (tmp_path / "encoder").mkdir()
+    advice = SimpleNamespace(folder=tmp_path, text=SimpleNamespace(columns=columns))
+    given = {"purpose": "search", "text": "mine.csv", "vectors": None}
+    build = f"bertflow search build {tmp_path / 'text.index'} --answers mine.csv{read} --model {tmp_path / 'encoder'}"
+    assert next_lines("fix", given, advice) == f"\nnext: {build}"
+    assert "search build" not in next_lines("fix", {**given, "purpose": "all"}, advice)
 
 
 def test_the_next_command_of_a_sweep_has_a_pooling_that_can_be_typed():

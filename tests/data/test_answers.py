@@ -85,15 +85,7 @@ def test_a_table_with_other_columns_is_told_what_they_may_be(write, refusal):
     path = write("faq.csv", "sku,note\n1,Yes.\n")
     assert refusal(load_answers, path) == (
         f"{path} should have the columns text + questions | text | answer + questions | answer + question | answer, "
-        "but has sku, note. Name the columns of id, text and, if there are any, past questions with --columns."
-    )
-
-
-def test_plain_lines_are_told_what_a_table_is(write, refusal):
-    path = write("faq.txt", "Press the red button, then wait.\nIt is free.\n")
-    assert refusal(load_answers, path) == (
-        f"{path} should be a table with the columns text + questions | text | answer + questions | answer + question | "
-        "answer, but holds plain lines. Begin with a line of such names, and put a tab between the cells."
+        "but has sku, note. Name the column of text with --columns; or those of id, text and, if there are any, past questions."
     )
 
 
@@ -111,9 +103,16 @@ def test_a_column_that_was_named_and_is_not_there_is_said(write, refusal, named)
         f"{path} has no column 'text'. Its columns: sku, description. Name some of these with --columns, or number "
         "them, from 1, if the file has no header."
     )
-    assert refusal(load_answers, path, "description", error=UsageError) == (
-        "--columns takes id, text and, if there are any, past questions, as a,b or a,b,c; got 'description'."
+    assert refusal(load_answers, path, "a,b,c,d", error=UsageError) == (
+        "--columns takes text, or id, text and, if there are any, past questions, as a,b or a,b,c; got 'a,b,c,d'."
     )
+
+
+@pytest.mark.parametrize(("name", "columns"), [("faq.csv", "description"), ("faq.txt", None)])
+def test_a_column_of_text_and_plain_lines_are_numbered_where_that_is_asked_for(write, refusal, name, columns):
+    path = write(name, "sku;description\n7;Writes.\n9;Erases.\n" if columns else "Writes.\nErases.\n")
+    assert load_answers(path, columns, numbered=True) == [Answer("1", "Writes."), Answer("2", "Erases.")]
+    assert refusal(load_answers, path, columns).startswith(f"{path} has no column id. Add one, or name")
 
 
 def test_the_phrases_of_an_answer_are_its_text_first_and_each_once():
