@@ -208,7 +208,7 @@ class Embedder:
         text = cut(sentences)
         for batch in text.batches(TOKEN_BUDGETS["cpu"], folder.pad_id):
             states = stack.read(batch.ids, batch.mask, layers)
-            weights = {at: one.weigh(batch.ids, batch.content) for at, one in counts.items()}
+            weights = {at: one.weigh(batch.ids, batch.content, COUNTED) for at, one in counts.items()}
             for at, tokens in files:
                 views = TokenViews(batch.mask, batch.content, weights.get(at))
                 for k in layers:

@@ -18,23 +18,44 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from bertflow.errors import UnknownNameError, UsageError
 from bertflow.registry import did_you_mean
 
+Shares: TypeAlias = NDArray[np.float64]
 SIF_A = 1e-3
 """The a of a / (a + p(token)): Arora et al. 2017, "A simple but tough-to-beat baseline for sentence embeddings"."""
-COUNTED: Mapping[str, float] = {"sif": SIF_A, "soft-sif": 1e-2, "faint-sif": 1e-1}
-"""Token reductions that weigh a token by its frequency, and their a. ``soft-sif`` still hears frequent words, which is
-better where the corpus is narrow, and where calibration follows (benchmarks/EXPLORED.md). ``faint-sif`` is for text of
-few words, and lowers only those of its templates."""
-CLOSED = ("faint-sif",)
-"""Token reductions for which a token that the corpus does not hold weighs as its tokens do in the mean, not 1. Queries
-to a text of few words have words that it never has ("which ones are"), and at full weight they drowned the words that
-were asked for (benchmarks/EXPLORED.md)."""
+
+
+def _inverse(p: Shares, a: float) -> Shares:
+    return a / (a + p)
+
+
+def _inverse_of_known(p: Shares, a: float) -> Shares:
+    """A token that the corpus does not hold weighs as its tokens do in the mean, not 1.
+
+    Queries to a text of few words have words that it never has ("which ones are"), and at full weight they drowned the
+    words that were asked for (benchmarks/EXPLORED.md).
+    """
+    weights = _inverse(p, a)
+    weights[p == 0] = p @ weights
+    return weights
+
+
+COUNTED: Mapping[str, partial[Shares]] = {
+    "sif": partial(_inverse, a=SIF_A),
+    "soft-sif": partial(_inverse, a=1e-2),
+    "faint-sif": partial(_inverse_of_known, a=1e-1),
+}
+"""Token reductions that weigh a token by its frequency -> shares of the corpus to weights, (vocabulary,) each.
+``soft-sif`` still hears frequent words, which is better where the corpus is narrow, and where calibration follows
+(benchmarks/EXPLORED.md). ``faint-sif`` is for text of few words, and lowers only those of its templates."""
 DENOISED = "denoised-mask"
 TEMPLATED = ("mask", DENOISED)
 """Token reductions that read the mask of a template (``bertflow.encoder.template``)."""
@@ -48,8 +69,8 @@ class TokenViews:
         mask: True where there is a token, False at padding; (batch, token).
         content: True at tokens of the text itself, special tokens left out; (batch, token). A sentence without
             content tokens has its special tokens here, so that it has an embedding.
-        counted: For each row of ``COUNTED``, weights a / (a + p(token)) of the content tokens, zero elsewhere; (batch,
-            token). None without counts.
+        counted: Weights of the content tokens by rows of ``COUNTED``, zero elsewhere; (batch, token). None without
+            counts.
         mask_at: Place of the template's mask: from 0 at the first token, or from -1 at the last. None without one.
         bias: For ``denoised-mask``: what the template by itself has there, in the layers that are read; (layer, batch,
             dim).

@@ -256,8 +256,9 @@ class AbstractTokenEncoder(AbstractLearner):
     def _pooled(self, stack: BlockStack, poolings: Sequence[Pooling], batch: Batch) -> list[Tensor]:
         """The embeddings of one batch by each pooling."""
         layers = [pooling.resolve(self.spec.folder.blocks) for pooling in poolings]
-        counts, template = self.counts if any(pooling.counted for pooling in poolings) else None, self.spec.template
-        views = TokenViews(batch.mask, batch.content, counts.weigh(batch.ids, batch.content) if counts else None)
+        names, template = {pooling.tokens for pooling in poolings if pooling.counted}, self.spec.template
+        weights = self.counts.weigh(batch.ids, batch.content, names) if names and self.counts else None
+        views = TokenViews(batch.mask, batch.content, weights)
         states = self.layers(stack, batch, sorted({layer for row in layers for layer in row}))
         found = []
         for pooling, row in zip(poolings, layers, strict=True):

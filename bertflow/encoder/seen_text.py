@@ -34,7 +34,7 @@ from bertflow.encoder.abstract import AbstractEncoder, check_sentences
 from bertflow.encoder.batching import TokenizedText
 from bertflow.encoder.device import sent
 from bertflow.encoder.folders import RECORD_FILE, ModelFolder, write_facts
-from bertflow.encoder.pooling import CLOSED, COUNTED, SIF_A, Pooling
+from bertflow.encoder.pooling import COUNTED, SIF_A, Pooling
 from bertflow.errors import DataError
 from bertflow.files import atomic_folder, file_sha256
 from bertflow.records import read_arrays, read_record
@@ -115,14 +115,11 @@ class TokenCounts:
     def weights(self) -> dict[str, NDArray[np.float32]]:
         """For each row of ``COUNTED``, the weight of each token id, in (0, 1]."""
         p = self.counts / self.counts.sum()
-        tables = {name: a / (a + p) for name, a in COUNTED.items()}
-        for name in CLOSED:
-            tables[name][p == 0] = p @ tables[name]
-        return {name: table.astype(np.float32) for name, table in tables.items()}
+        return {name: weigh(p).astype(np.float32) for name, weigh in COUNTED.items()}
 
-    def weigh(self, ids: torch.Tensor, content: torch.Tensor) -> dict[str, torch.Tensor]:
-        """For each row of ``COUNTED``, the weights of a batch of token ids; zero where there is no content."""
-        tables = {name: sent(torch.from_numpy(table), ids.device) for name, table in self.weights.items()}
+    def weigh(self, ids: torch.Tensor, content: torch.Tensor, names: Iterable[str]) -> dict[str, torch.Tensor]:
+        """For some rows of ``COUNTED``, the weights of a batch of token ids; zero where there is no content."""
+        tables = {name: sent(torch.from_numpy(self.weights[name]), ids.device) for name in names}
         return {name: table[ids] * content for name, table in tables.items()}
 
     def digest(self) -> str:
@@ -262,7 +259,7 @@ class AbstractLearner(AbstractEncoder):
         facts = self._facts()
         if self.pooling.counted:
             digest = self.counts.digest() if self.counts else None
-            facts |= {"sif_a": COUNTED[self.pooling.tokens], "token_counts": digest}
+            facts |= {"sif_a": COUNTED[self.pooling.tokens].keywords["a"], "token_counts": digest}
         return facts | (self.supervision.describe() if self.supervision else {})
 
     def fitted_hashes(self) -> NDArray[np.uint64] | None:

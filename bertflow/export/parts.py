@@ -57,7 +57,7 @@ class PoolingHead(nn.Module):
     Args:
         pooling: Its layers are indices from 0.
         ends: Number of special tokens before the text, and after it.
-        weights: For ``sif`` and ``soft-sif``: the weight of each token id, (vocabulary,).
+        weights: For a row of ``COUNTED``: the weight of each token id, (vocabulary,).
         mask_at: For ``mask`` and ``denoised-mask``: the place of the template's mask, as in ``TokenViews``.
         bias: For ``denoised-mask``: what the template has there by itself, for sentences of 0, 1, ... tokens; (layer,
             tokens + 1, dim).
@@ -116,7 +116,7 @@ class Parts:
     Attributes:
         checkpoint: Those files, read.
         pooling: How tokens become a vector; its layers are indices from 0, none above the deepest block in the files.
-        token_weights: For ``sif`` and ``soft-sif``: the weight of each token id, (vocabulary,).
+        token_weights: For a row of ``COUNTED``: the weight of each token id, (vocabulary,).
         template: What stands around every sentence; the checkpoint's tokenizer puts it there.
         map: The calibrator's map in float32, in which rows are mapped anyway; None for a raw encoder.
         description: ``describe()`` of what is exported.

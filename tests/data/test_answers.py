@@ -85,7 +85,8 @@ def test_a_table_with_other_columns_is_told_what_they_may_be(write, refusal):
     path = write("faq.csv", "sku,note\n1,Yes.\n")
     assert refusal(load_answers, path) == (
         f"{path} should have the columns text + questions | text | answer + questions | answer + question | answer, "
-        "but has sku, note. Name the column of text with --columns; or those of id, text and, if there are any, past questions."
+        "but has sku, note. Name the column of text with --columns; or those of id, text and, if there are any, past "
+        "questions."
     )
 
 
