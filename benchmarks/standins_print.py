@@ -54,7 +54,7 @@ STAND_INS = {
     "MLM4": "a small plain BERT",
     "RoBERTa": "a small plain RoBERTa",
     "SimCSE": "MiniLM, blocks 1 to 3 after SimCSE",
-    "last": "MiniLM, as it is (tuned for sentences)",
+    "last": "MiniLM, all blocks (tuned for sentences)",
     "first-last": "MiniLM, first and last block",
     "bm25": "words in common (BM25), without an encoder",
 }

@@ -90,7 +90,7 @@ class Breadth:
         few = self.words is not None and self.words < RICH
         return (
             *([f"most of its texts have at most {SHORT} words"] if self.titles else []),
-            *([f"it has about {self.words:.0f} different words in {RUNNING:,}"] if few else []),
+            *([f"it has about {self.words:.0f} different words per {RUNNING:,}"] if few else []),
             *([f"new topics are {self.novelty:.1f} times as far away as other lines"] if self.novelty > NARROW else []),
         )
 

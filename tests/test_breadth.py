@@ -68,7 +68,7 @@ def test_few_different_words_are_a_sign():
     assert richness(words(300)) == pytest.approx(300)
     assert richness(words(300, texts=300)) > richness(words(300, texts=1000))
     narrow = breadth_of(x, words(300))
-    assert narrow.signs == ("it has about 300 different words in 5,000",)
+    assert narrow.signs == ("it has about 300 different words per 5,000",)
     assert richness(words(5000)) > 2 * RICH
     assert not breadth_of(x, words(5000)).narrow
 

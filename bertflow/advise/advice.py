@@ -1,7 +1,7 @@
 """What ``bertflow.fix`` gives back, and the folder that it writes, whole or not at all.
 
 encoder/                 the encoder, calibrated if that is advised, with scores.json and domain/
-likely/                  where something speaks against what is likely: the encoder, or calibrator, with it
+vetoed/                  where something speaks against what is likely: the encoder, or calibrator, with it
 sentence-transformers/   where a calibrator is advised: the same for other tools
 calibrator/ or scores/   instead of both, where vectors were given without their encoder
 geometry/                the report of `bertflow inspect`, before and after
@@ -48,9 +48,9 @@ EXPORTED = "sentence-transformers"
 REASONS = 3
 """Reasons that are shown at first."""
 ASKED = "ask.csv"
-BESIDE = "likely"
+BESIDE = "vetoed"
 """The folder of a change that something speaks against."""
-NEAR_ONE = 0.99
+NEAR_ONE = 0.9
 """Cosine above which a threshold has six digits."""
 SHOWN: Mapping[str, tuple[str, str]] = {
     "dim": ("dim", "d"),
@@ -173,11 +173,11 @@ class Advice(AbstractResult):
         yield f"files     in {self.folder}: {self._place}, geometry/{REPORT}, fix.md (--details prints it)"
         yield from self.exported
         if self.beside and self._kept(self.beside_encoder) is not None:
-            yield f"beside    {BESIDE}: stronger ({self.beside}), only if labels prove it"
+            yield f"beside    {BESIDE}: a stronger change ({self.beside}); use it only if labels prove it"
         if self.asked is not None:
             yield f"asked     {self.folder / ASKED}: fill in the score of {len(self.asked)} pairs, then --labels FILE"
         elif self.standing == LIKELY or self.beside:
-            more = f"{FEWEST_LABELS} pairs or more (--ask 100 makes a table)"
+            more = f"{FEWEST_LABELS} pairs or more (--ask 100 writes pairs to label)"
             for one in (one.evidence for one in self.evidence[:1] if not one.evidence.mined):
                 n = sum(map(len, (one.judging, one.choosing)[: 1 if one.asked else 2]))
                 more = f"more pairs (the {n:,} given are too few to tell)"

@@ -64,7 +64,12 @@ class EvidenceKind:
     shown: Mapping[str, str]
 
 
-RANKING = {"hit@1": "hit@1", "mrr": "MRR", "random_median_cosine": "median cosine", "random_p95_cosine": "95 % cosine"}
+RANKING = {
+    "hit@1": "hit@1",
+    "mrr": "MRR",
+    "random_median_cosine": "random pairs: median cosine",
+    "random_p95_cosine": "95 %",
+}
 LABELLED: Mapping[str, EvidenceKind] = {
     "graded": EvidenceKind(
         "graded labels", "cosine_spearman", "agreement with your scores", {"cosine_spearman": "Spearman"}
@@ -164,7 +169,7 @@ def _words(text: str) -> list[str]:
 def announced(evidence: Sequence[Evidence], missing: str, purpose: str, bare: bool = False) -> str:
     """What can be said in the end, before anything is encoded: which evidence decides, and how much there is."""
     if not evidence:
-        agree = "" if bare else ", and docstring pairs can stop it, if the text is like them"
+        agree = "" if bare else ", and pairs from Python docstrings may veto it, if the text is in their language"
         return (
             f"{missing} So nothing can be proven on it: the geometry decides whether a change is likely to help{agree}."
         )
@@ -175,9 +180,9 @@ def announced(evidence: Sequence[Evidence], missing: str, purpose: str, bare: bo
             f"{len(first.judging):,} of {first.asked:,} {first.kind.title} are filled in and decide: all of them "
             f"choose the change, and all of them test it, corrected for the number of candidates{beside}"
         )
-    broad = ", if the text is broad" if first.mined else ""
+    broad = ", unless the text is narrow" if first.mined else ""
     if first.mined and purpose != "search":
-        return f"{len(first.judging):,} mined pairs test the change that is likely, and may prove it{broad}{beside}"
+        return f"{len(first.judging):,} mined pairs test the likely change, and may prove it{broad}{beside}"
     return f"{_counted(first)} decide: half of them choose the change, half test it, and may prove it{broad}{beside}"
 
 
@@ -259,6 +264,8 @@ class Judgement:
         columns = [Column(title, Place(task, "all", metric)) for metric, title in evidence.kind.shown.items()]
         n, chosen = len(evidence.judging), self.chosen
         who = f"Chosen on {len(evidence.choosing):,} pairs ({chosen or 'nothing was tried'}), tested on {n:,} others"
+        if len(self._candidates) == 1:
+            who = f"{chosen} was tested on {n:,} pairs"
         if evidence.asked:
             who = f"{n:,} of {evidence.asked:,} are filled in; chosen on all of them ({chosen})"
         how = f"{who}. x 100, and cosines as they are."
@@ -286,13 +293,13 @@ class Judgement:
         if self.evidence.asked:
             on = f"On {len(self.evidence.judging):,} of {self.evidence.asked:,} {kind.title} (used to choose it)"
             if candidate == self.chosen and proven(gain) and not self.proves:
-                said += f", but no more than chance for the best of {len(self._candidates)}"
+                said += f", but not significantly for the best of {len(self._candidates)}"
             said += (
                 ". These are the pairs on which the candidates differ most, so the difference counts: a score on "
                 "them does not hold for other pairs"
             )
         what = f"{kind.plain} ({kind.shown[kind.metric]} x 100)"
-        return f"{on}, {what} is {after:.1f} with {candidate}, {before:.1f} raw{said}."
+        return f"{on}, {what} is {after:.1f} with {candidate} and {before:.1f} raw{said}."
 
 
 def proven(row: Difference | None) -> bool:

@@ -143,8 +143,8 @@ class Geometry:
         """One line."""
         return (
             f"random pairs have cosine {self.median:.2f} (90 % of them {self.p5:.2f} to {self.p95:.2f}); the variance "
-            f"is spread over {self.participation:.0f} of {self.dim} directions; an embedding is "
-            f"{self.norm:.3g} +- {self.norm_deviation:.2g} long"
+            f"is spread over {self.participation:.0f} of {self.dim} directions; embeddings have "
+            f"norm {self.norm:.3g} +- {self.norm_deviation:.2g}"
         )
 
 

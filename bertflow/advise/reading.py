@@ -2,7 +2,7 @@
 
 Parts of a text that stand together belong together, so they make pairs without labels:
 
-    a document               lines between blank lines                      line 1 -> line 2, line 3 -> line 4, ...
+    a document               lines between empty lines                      line 1 -> line 2, line 3 -> line 4, ...
     a paragraph              a line of several sentences                    its first sentence -> the rest
     a row of a table         question, answer; title, text; two other columns of text     the one -> the other
 
@@ -199,8 +199,8 @@ class SplitText:
     def without_pairs(self) -> str:
         """Why there are no mined pairs to judge by."""
         if not self.mined and not (self.columns and self.columns.paired):
-            where = "paragraphs, blank lines, or question and answer columns"
-            return f"the text has no structure to mine pairs from ({where})."
+            where = "paragraphs, empty lines, or question and answer columns"
+            return f"the text has no structure that gives pairs ({where})."
         return f"about 300 different pairs are needed, and the text holds {self.mined:,}."
 
 

@@ -249,7 +249,7 @@ def _naming(request: Request, case: Case, plan: FitPlan, found: Findings, decisi
         pairs = found.judged[0]
         more, now = (100 * pairs.lead(name).difference if name != RAW else 0.0 for name in (best, decision.system))
         instead = f" instead of {now:+.1f}" if now else ""
-        said = f"--purpose search gains {more:+.1f}{instead} on these pairs"
+        said = f"--purpose search gains {more:+.1f} points{instead} on these pairs"
         return (said, f"For search alone: {pairs.said_of(best)}") if more > now else ("", "")
     free = request.candidates is None and request.vectors is None
     more_to_use = decision.system != RAW or bool(fallbacks("search", case.words))

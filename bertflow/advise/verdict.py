@@ -47,7 +47,7 @@ NOT_KNOWN = "So it may be tuned already, and calibration may cost similarity."
 PROOF = (
     f"To prove more: --labels FILE with {FEWEST_LABELS} labelled pairs or more, better some hundreds (sentence1, "
     "sentence2, score; or a, b, label; or query, text), or a text with 300 pairs in it (paragraphs of several "
-    "sentences, lines between blank lines, or columns such as question and answer). --ask 100 writes a table of the "
+    "sentences, lines between empty lines, or columns such as question and answer). --ask 100 writes a table of the "
     "pairs that are most worth labelling."
 )
 WITH_FLOW = (
@@ -137,7 +137,7 @@ def decide(
     else:
         verdict = RESCALE
     read = "near zero, as it should be" if raw.centered else "so a cosine alone does not say whether texts are alike"
-    cosines = f"Random pairs have cosine {raw.median:.2f} (90 %: {raw.p5:.2f} to {raw.p95:.2f}), {read}."
+    cosines = f"Random pairs have cosine {raw.median:.2f} (90 % of them: {raw.p5:.2f} to {raw.p95:.2f}), {read}."
     judged = [(one, one.chosen if wanted == RAW else wanted) for one in evidence]
     refused = stand_in is not None and stand_in.refuses(stand_in.chosen)
     heard = f"{stand_in.said_of(stand_in.chosen)} {NOT_AGREED if refused else STOOD_IN}" if stand_in else ""

@@ -46,8 +46,8 @@ def fix(
     """Measure the geometry of an encoder on your text, try what could help, and say what to do.
 
     The verdict is one of: leave it, rescale the scores, whiten, use the flow, or you need labels. A change is proven if
-    it is better than the raw encoder on held-out pairs by more than chance. These pairs are labelled, or they are found
-    in the structure of the text: in paragraphs and documents (blank lines between them), or in columns such as question
+    it is significantly better than the raw encoder on held-out pairs. These pairs are labelled, or they are found
+    in the structure of the text: in paragraphs and documents (empty lines between them), or in columns such as question
     and answer. If nothing is proven, but the geometry is that of raw encoders, a change is likely to help. It is then
     written all the same, and the report says what would prove it. If something speaks against it, such as a text of one
     narrow kind, the encoder is written as it is, and the change beside it.

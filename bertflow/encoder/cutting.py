@@ -45,10 +45,10 @@ class Cut:
         said = f"{share} are longer than max_length ({self.max_length} tokens) and are cut"
         if self.longer is None:
             return f"{said}; the model reads no more at once, so read them in parts: --chunks tokens:{self.max_length}"
-        compared = f"read up to {self.longer} tokens, they keep a cosine of {self.cosine:.2f} with what is read now"
+        compared = f"their embedding up to {self.longer} tokens has a cosine of {self.cosine:.2f} with the present one"
         if self.others is not None:
-            compared += f" (median; two different ones have {self.others:.2f})"
-        return f"{said}; {compared}. To read them longer: --max_length {self.longer}"
+            compared += f" (median; two different sentences: {self.others:.2f})"
+        return f"{said}; {compared}. To read more of them: --max_length {self.longer}"
 
 
 def unknown_share(encoder: SentenceEncoder, sentences: Sequence[str]) -> float:

@@ -177,7 +177,7 @@ class Report(ScoreTable, AbstractResult):
         if self.resamples:
             parts += ["## 95 % intervals\n", self.intervals().to_markdown()]
         parts += [section.to_markdown() for section in self.beside]
-        words = {"What differs by more than chance": self.comparison(), "How these numbers were made": self.captions()}
+        words = {"Significant differences": self.comparison(), "How these numbers were made": self.captions()}
         for title, lines in words.items():
             parts += [f"## {title}\n", "".join(f"* {line}\n" for line in lines)] if lines else []
         return "\n".join([*parts, *(section.to_markdown() for section in self.sections)])

@@ -144,7 +144,7 @@ class Drift:
         """What is more than chance and large, in words: this is other text than the one that was fitted on."""
         found = []
         if self.p_value < LEVEL and abs(self.auroc - 0.5) >= LARGE_AUROC - 0.5:
-            found.append(f"the texts are {'stranger' if self.auroc > 0.5 else 'more ordinary'} than the held-out ones")
+            found.append(f"the texts are {'less' if self.auroc > 0.5 else 'more'} ordinary than the held-out ones")
         if self.means and self.means.distance >= LARGE_DISTANCE and self.means.standard_errors > ERRORS:
             found.append("the mean of the texts is far away")
         return found
@@ -165,8 +165,8 @@ class Drift:
         large = f"yes, {', and '.join(self.reasons)}"
         chance = f"p = {self.p_value:.2g}" if self.p_value >= SMALLEST else f"p < {SMALLEST:.4f}"
         return (
-            f"Refit now? {large if self.refit else small}: {self.outside:.1%} of {self.n:,} texts are out of domain "
-            f"({STRANGE:g} % of ordinary ones are); a text is stranger than one of {self.held_out:,} held out in "
-            f"{self.auroc:.0%} of couples (Kolmogorov-Smirnov {self.ks:.3f}, {chance})"
+            f"Refit now? {large if self.refit else small}: {100 * self.outside:.1f} % of {self.n:,} texts are out of "
+            f"domain ({STRANGE:g} % of ordinary ones are); a text is less ordinary than one of {self.held_out:,} held "
+            f"out in {100 * self.auroc:.0f} % of pairs (Kolmogorov-Smirnov {self.ks:.3f}, {chance})"
             f"{f'; {self.means}' if self.means else ''}."
         )

@@ -239,10 +239,10 @@ def test_vectors_of_queries_are_judged_like_queries(far, vetoed, tmp_path):
     assert any(one.startswith("Your queries are ") for one in advice.reasons) == vetoed
     saved = advice.saved(tmp_path / "fixed")
     assert (
-        (tmp_path / "fixed" / "likely").exists() == any(one.startswith("beside ") for one in saved.answer()) == vetoed
+        (tmp_path / "fixed" / "vetoed").exists() == any(one.startswith("beside ") for one in saved.answer()) == vetoed
     )
     if vetoed:
-        kept = bertflow.load_calibrator(tmp_path / "fixed" / "likely")
+        kept = bertflow.load_calibrator(tmp_path / "fixed" / "vetoed")
         np.testing.assert_allclose(kept.transform(x[:5]), advice.systems[advice.beside].calibrate(x[:5]), atol=1e-5)
 
 
@@ -265,7 +265,7 @@ def test_what_naming_a_purpose_would_gain_is_said_where_none_is_named(encoder):
     text = [line for a, b in zip(plain(400, 5), plain(400, 6), strict=False) for line in (a, f"{b} {a}", "")]
     free = {"candidates": None, "resamples": 100}
     by_pairs, named = (bertflow.fix(encoder, text, **free, **one) for one in ({}, {"purpose": "search"}))
-    said = r"--purpose search gains \+\d+\.\d instead of \+\d+\.\d on these pairs"
+    said = r"--purpose search gains \+\d+\.\d points instead of \+\d+\.\d on these pairs"
     assert re.fullmatch(said, by_pairs.naming)
     assert " held-out mined pairs, search quality (MRR x 100) is " in by_pairs.reasons[-1]
     assert f"purpose   {by_pairs.naming}" in [*by_pairs.answer()]

@@ -398,7 +398,7 @@ def test_plain_lines_and_a_raw_encoder_give_what_is_likely(plain, encoder):
     lines = plain_lines(5)
     np.testing.assert_allclose(opened.encode(lines), advice.encoder.encode(lines), atol=1e-5)
     assert (advice.folder / "sentence-transformers").is_dir()
-    assert said[2].startswith("evidence  the text has no structure to mine pairs from")
+    assert said[2].startswith("evidence  the text has no structure that gives pairs")
 
 
 def test_what_to_do_is_printed_first(plain):
@@ -568,7 +568,7 @@ def test_a_text_of_very_few_words_keeps_its_encoder_whatever_is_searched(minilm,
     monkeypatch.setattr("bertflow.breadth.RICH", RICH)
     advice = bertflow.fix(str(minilm), catalogue(300), pooling="mean(1,2)")
     assert (advice.system, advice.naming) == ("raw", "")
-    assert "different words in 5,000" in " ".join(advice.reasons)
+    assert "different words per 5,000" in " ".join(advice.reasons)
 
 
 def test_a_catalogue_leaves_the_encoder_as_it_is_and_puts_the_change_beside_it(minilm, tmp_path, capsys, monkeypatch):
@@ -584,4 +584,4 @@ def test_a_catalogue_leaves_the_encoder_as_it_is_and_puts_the_change_beside_it(m
     assert "prove     give --labels FILE, 100 pairs or more" in printed
     assert "The text is narrow" in printed
     assert bertflow.load(str(tmp_path / "fixed" / "encoder"), device="cpu").calibrator is None
-    assert bertflow.load(str(tmp_path / "fixed" / "likely"), device="cpu").calibrator is not None
+    assert bertflow.load(str(tmp_path / "fixed" / "vetoed"), device="cpu").calibrator is not None

@@ -84,7 +84,7 @@ def test_vectors_alone_get_the_likely_map_beside_and_what_would_prove_it(kind, t
     np.testing.assert_allclose(advice.beside_encoder.calibrator.transform(x), fitted.transform(x), atol=1e-4)
     if kind == "parquet":
         return
-    written = load_calibrator(advice.save(tmp_path / "fixed") / "likely")
+    written = load_calibrator(advice.save(tmp_path / "fixed") / "vetoed")
     assert (written.dim_in, written.dim_out) == (64, 64)
     assert (written.provenance is None) == (kind == "npy")
 

@@ -325,10 +325,11 @@ def test_what_can_be_said_is_announced():
     )
     mined = evidence[1:]
     assert announced(mined, "", "all") == (
-        "200 mined pairs test the change that is likely, and may prove it, if the text is broad"
+        "200 mined pairs test the likely change, and may prove it, unless the text is narrow"
     )
     assert announced(mined, "", "search") == (
-        "400 mined pairs decide: half of them choose the change, half test it, and may prove it, if the text is broad"
+        "400 mined pairs decide: half of them choose the change, half test it, and may prove it, unless the text is "
+        "narrow"
     )
     assert announced([], "there are no pairs.", "all").startswith("there are no pairs. So nothing can be proven on it")
 
@@ -364,10 +365,11 @@ def test_the_first_of_equal_candidates_is_chosen():
 def test_the_reasons_give_the_numbers():
     labels, mined = figures(gains=BETTER), figures(MINED, gains=WORSE)
     assert decide(geometry(CONE), [labels, mined]).reasons == (
-        "Random pairs have cosine 0.80 (90 %: 0.70 to 0.90), so a cosine alone does not say whether texts are alike.",
+        "Random pairs have cosine 0.80 (90 % of them: 0.70 to 0.90), so a cosine alone does not say whether texts "
+        "are alike.",
         "On 1,200 held-out graded labels, agreement with your scores (Spearman x 100) is 43.0 with "
-        "whitening, 40.0 raw: better (+3.0, 95 % interval +1.0 to +5.0).",
-        "On 1,200 held-out mined pairs, search quality (MRR x 100) is 37.0 with whitening, 40.0 "
+        "whitening and 40.0 raw: better (+3.0, 95 % interval +1.0 to +5.0).",
+        "On 1,200 held-out mined pairs, search quality (MRR x 100) is 37.0 with whitening and 40.0 "
         "raw: worse (-3.0, 95 % interval -5.0 to -1.0).",
     )
 
@@ -411,7 +413,7 @@ def test_what_divides_by_nothing_takes_the_place_of_what_is_vetoed():
     def decided(vetoes, safe="whitening(8)", evidence=()):
         given = geometry(CONE), evidence, "", "search", RAW_SHAPE, ("whitening",)
         decision = decide(*given, vetoes=vetoes, safe=safe)
-        written = [reason for reason in decision.reasons if f"with {decision.system}," in reason]
+        written = [reason for reason in decision.reasons if f"with {decision.system} and " in reason]
         assert len(written) == len(evidence) * (decision.system != "raw")  # what pairs say of what is written
         return decision.system, decision.standing, decision.beside
 

@@ -52,10 +52,10 @@ CASES = {
     "nothing": (0.5, 0.5, None, "no, there is no drift to be seen"),
     "far by chance": (0.5, 0.9, Means(LARGE_DISTANCE, ERRORS - 1, (1.0, 1.0)), "no, there is no drift to be seen"),
     "significant and small": (LEVEL / 2, 0.6, NEAR, "no, the drift is small"),
-    "strange texts": (LEVEL / 2, 0.9, NEAR, "yes, the texts are stranger than the held-out ones"),
+    "strange texts": (LEVEL / 2, 0.9, NEAR, "yes, the texts are less ordinary than the held-out ones"),
     "texts that are too ordinary": (LEVEL / 2, 0.1, None, "yes, the texts are more ordinary than the held-out ones"),
     "the same likelihoods, another mean": (0.5, 0.5, FAR, f"yes, {MOVED}"),
-    "both": (LEVEL / 2, 0.9, FAR, f"yes, the texts are stranger than the held-out ones, and {MOVED}"),
+    "both": (LEVEL / 2, 0.9, FAR, f"yes, the texts are less ordinary than the held-out ones, and {MOVED}"),
 }
 
 
@@ -63,7 +63,8 @@ CASES = {
 def test_a_yes_needs_more_than_chance_and_a_large_difference(case):
     p_value, auroc, means, said = CASES[case]
     drift = Drift(1000, 2000, p_value, 0.3, -0.5, auroc, 0.02, means)
-    assert str(drift).startswith(f"Refit now? {said}: 2.0% of 1,000 texts are out of domain (1 % of ordinary ones are)")
+    outside = "2.0 % of 1,000 texts are out of domain (1 % of ordinary ones are)"
+    assert str(drift).startswith(f"Refit now? {said}: {outside}")
     assert drift.refit == said.startswith("yes")
     assert drift.drifted == (said != "no, there is no drift to be seen")
     assert ("mean_distance" in drift.evidence()) == (means is not None)
