@@ -107,9 +107,7 @@ class Breadth:
         """One line."""
         if not self.narrow:
             return f"The text is broad (new topics are {self.novelty:.1f} times as far away as other lines)."
-        return (
-            f"The text is narrow ({', '.join(self.signs)}): a map that is fitted to it may harm search and other text."
-        )
+        return f"The text is narrow ({', '.join(self.signs)}): a map that is fitted to it may harm search."
 
 
 def breadth_of(x: NDArray[np.floating], texts: Sequence[str] | None = None) -> Breadth | None:
