@@ -33,7 +33,7 @@ from bertflow.registry import lookup
 from bertflow.store.text import distinct_rows
 from bertflow.text_keys import digest, hash_text, hash_texts
 from bertflow.training.batches import InOrder, ShuffledBatches, seeded_order
-from bertflow.training.checkpoints import DivergenceError
+from bertflow.training.divergence import DivergenceError
 from bertflow.training.module import TrainingData
 from bertflow.training.trainer import quiet_trainer, recipe_limits, run_training
 

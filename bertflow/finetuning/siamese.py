@@ -23,7 +23,8 @@ from bertflow.errors import UsageError
 from bertflow.finetuning import FinetuneRecipe
 from bertflow.finetuning.objectives import OBJECTIVES, Judged, Sides
 from bertflow.registry import lookup
-from bertflow.training.checkpoints import Clock, finite_loss, is_due
+from bertflow.training.checkpoints import Clock
+from bertflow.training.divergence import finite_loss, is_due
 from bertflow.training.module import Borrowed, planned_steps, require_precision, scheduled
 
 

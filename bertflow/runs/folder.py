@@ -42,7 +42,8 @@ from bertflow.onednn import processor
 from bertflow.records import write_record
 from bertflow.registry import flat_options
 from bertflow.runs import RUN, read_run
-from bertflow.training.checkpoints import DivergenceError, newest_checkpoint, steps_of
+from bertflow.training.checkpoints import newest_checkpoint, steps_of
+from bertflow.training.divergence import DivergenceError
 from bertflow.training.recipe import DEFAULT
 from bertflow.training.trainer import METRICS, PLACE, build_trainer, known_warnings, log_again
 

@@ -40,7 +40,8 @@ from bertflow.training.batches import (
     moments_of_rows,
     rows_of,
 )
-from bertflow.training.checkpoints import EMAWeightAveraging, State
+from bertflow.training.checkpoints import EMAWeightAveraging
+from bertflow.training.divergence import State
 from bertflow.training.module import BertFlow, TrainingData
 from bertflow.training.recipe import Recipe, resolve
 from bertflow.training.record import FitRecord, gaussianity

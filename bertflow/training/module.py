@@ -31,7 +31,8 @@ from bertflow.flow.transforms import LULinear
 from bertflow.moments import require_finite
 from bertflow.registry import lookup
 from bertflow.training.batches import Batch, InOrder, ShuffledBatches
-from bertflow.training.checkpoints import Clock, KeepGoodStates, StopAfter, is_due
+from bertflow.training.checkpoints import Clock, StopAfter
+from bertflow.training.divergence import KeepGoodStates, is_due
 from bertflow.training.recipe import Recipe
 
 LN2 = math.log(2)

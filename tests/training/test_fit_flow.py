@@ -10,7 +10,7 @@ from bertflow.errors import BertflowError, NullDirectionWarning
 from bertflow.flow.glow import FlowMap
 from bertflow.maps import BandMap
 from bertflow.moments import Moments
-from bertflow.training.checkpoints import DivergenceError
+from bertflow.training.divergence import DivergenceError
 from bertflow.training.flow_fit import FlowFit, fit_flow, trainer_options
 from bertflow.training.recipe import PRESETS, resolve
 
