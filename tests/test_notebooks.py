@@ -66,6 +66,15 @@ def test_a_notebook_tells_nothing_of_a_machine(path):
 
 
 @every_notebook
+def test_what_a_notebook_imports_is_there(path):
+    imports = re.findall(
+        r"^(?:from bertflow|import bertflow).*", "\n".join(cell.source for cell in code_cells(path)), re.M
+    )
+    assert imports
+    exec("\n".join(imports), {})
+
+
+@every_notebook
 def test_a_notebook_is_on_the_site(path):
     assert f": examples/{path.stem}.md\n" in (ROOT / "mkdocs.yml").read_text("utf-8")
     assert f"(../examples/{path.name})" in (ROOT / "docs" / "get-started.md").read_text("utf-8")
