@@ -168,20 +168,17 @@ def watch_breadth(blocks: Iterable[Block], n: int) -> Iterator[Block]:
         kept.append(np.array(block[-row % step :: step]))
         row += len(block)
         yield block
-    if kept:
-        _warned(breadth_of(np.concatenate(kept)))
+    if kept and (said := _said(breadth_of(np.concatenate(kept)))):
+        logger.warning(said)
 
 
-def warn_if_narrow(texts: Sequence[str], rows_at: Callable[[NDArray[np.intp]], NDArray[np.floating]]) -> str:
-    """Warn in one line if texts are narrow, by their raw embeddings at some places, or by their words; returns it."""
-    return _warned(_judged(rows_at(by_hash(texts)[:MOST]), texts))
+def narrowness(texts: Sequence[str], rows_at: Callable[[NDArray[np.intp]], NDArray[np.floating]]) -> str:
+    """What to say of texts that are narrow, by raw embeddings at some places or by their words; else empty."""
+    return _said(_judged(rows_at(by_hash(texts)[:MOST]), texts))
 
 
-def _warned(breadth: Breadth | None) -> str:
-    if not breadth or not breadth.narrow:
-        return ""
-    logger.warning(said := f"{breadth} `bertflow fix` says whether to use it.")
-    return said
+def _said(breadth: Breadth | None) -> str:
+    return f"{breadth} `bertflow fix` says whether to use it." if breadth and breadth.narrow else ""
 
 
 def _left_out(rows: Float64, left: NDArray[np.bool_]) -> float:

@@ -1,7 +1,7 @@
 """Files and folders that are complete or absent.
 
-They are written under another name and renamed when they are complete, so a run that is killed leaves the old file or
-the new one, never half of one. JSON has sorted keys and no NaN, so that equal content is equal bytes.
+They are written under another name and renamed when complete, so a run that is killed leaves the old file or the new
+one, never half of one. JSON has sorted keys and no NaN, so that equal content is equal bytes.
 """
 
 import ctypes
@@ -23,6 +23,7 @@ from typing import Any
 import xxhash
 
 from bertflow.errors import DataError, UsageError
+from bertflow.next_steps import new_place
 
 if sys.platform != "win32":
     import fcntl
@@ -75,8 +76,7 @@ def scratch_folder(path: Path) -> Iterator[Path]:
 
 def require_room(path: Path, size: int) -> None:
     """Refuse to begin a file of ``size`` bytes that the disk cannot hold, by a ``DataError``."""
-    free = shutil.disk_usage(path.parent).free
-    if free < size:
+    if (free := shutil.disk_usage(path.parent).free) < size:
         raise DataError(
             f"{path} needs {size / 1e9:.3g} GB, but only {free / 1e9:.3g} GB are free there. "
             "Make room on that disk, or choose another place."
@@ -120,7 +120,8 @@ def require_place(
     held = place.exists() and not (place.is_dir() and not any(place.iterdir()))
     if new and held and not (sign and (place / sign).is_file()):
         full = f"folder {path} is not empty" + (f" and is not {what}" if what else "")
-        raise UsageError(f"Output {full if folder else f'file {path} is there already'}. Choose another {by}.")
+        full = full if folder else f"file {path} is there already"
+        raise UsageError(f"Output {full}. Choose another {by}, as {new_place(path)}.")
     found = place if folder and place.exists() else next(one for one in place.parents if os.path.lexists(one))
     try:
         if place.is_dir() and not folder:
@@ -142,8 +143,7 @@ def allocate(path: Path) -> None:
 
 def restore(folder: Path) -> None:
     """Bring back a folder whose replacement was cut off between two renames, or finish that replacement."""
-    old = _old(folder)
-    if _abandoned(old):
+    if _abandoned(old := _old(folder)):
         if folder.exists():
             _remove(old)
         else:

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 Words: TypeAlias = Sequence[object]
-"""A command without ``bertflow``."""
+"""A command without ``bertflow``; a string is what to do in words, where no command works as it stands."""
+FEWEST = 200
+"""Number of different sentences that ``fix`` needs."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,13 @@ ELSEWHERE = Reader()
 
 
 def steps_after(
-    model: object, reader: Reader = ELSEWHERE, *, calibrated: bool = True, text: object = None, options: Words = ()
+    model: object,
+    reader: Reader = ELSEWHERE,
+    *,
+    calibrated: bool = True,
+    text: object = None,
+    n: int = FEWEST,
+    options: Words = (),
 ) -> list[Words]:
     """The commands that come next, once an encoder was made or looked at.
 
@@ -46,15 +54,18 @@ def steps_after(
         reader: Where they are read.
         calibrated: Whether it has a calibrator.
         text: The text that was looked at, if it is a file.
+        n: Number of its different sentences.
         options: How a raw encoder was opened.
     """
+    own = text if isinstance(text, str | Path) else None
+    if n < FEWEST and not calibrated:
+        return [f"give more text: fix needs {FEWEST} different sentences or more, and {own or 'this text'} has {n}"]
     if model is None:
         return [["demo"]]
     if not isinstance(model, str | Path):
         return []
     if calibrated:
         return [["serve" if reader.serves else "inspect", model]]
-    own = text if isinstance(text, str | Path) else None
     fix = ["fix", model, own or reader.text, *reader.output, *options]
     return [fix] if own or not reader.before else [reader.before, fix]
 
@@ -72,8 +83,8 @@ def new_place(path: object) -> Path:
 
 
 def command_line(words: Words) -> str:
-    """A command as it is typed, quoted for the shell."""
-    return shlex.join(["bertflow", *map(str, words)])
+    """A command as it is typed, quoted for the shell; a string as it is."""
+    return words if isinstance(words, str) else shlex.join(["bertflow", *map(str, words)])
 
 
 def next_command(model: object, **how: Any) -> str:

@@ -25,14 +25,13 @@ from bertflow.data.lines import read_lines, usable_lines
 from bertflow.data.pairs import Pairs, unique_sentences
 from bertflow.data.tables import TableRow, TextTable, is_hub, is_plain_text, open_table, table_suffix
 from bertflow.errors import DataError, UsageError
+from bertflow.next_steps import FEWEST
 from bertflow.text_keys import text_key, unique_pairs
 
 HELD_OUT = 1 / 3
 """Largest share of the documents that is put aside."""
 FEWEST_PAIRS = 100
 """Fewest held-out pairs that are used: with fewer, no interval can tell systems apart."""
-FEWEST = 200
-"""Fewest different sentences that anything is fitted on."""
 ALWAYS = ("used", "put aside", "duplicates")
 """What is said of the rows even where it is 0."""
 

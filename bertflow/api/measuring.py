@@ -41,6 +41,7 @@ def evaluate(
     fail_below: str = "",
     published: str | None = None,
     candidate_lists: "kinds.Pairs | str | Path | None" = None,
+    columns: str | None = None,
     progress: bool | None = None,
     **options: Unpack[EncoderOptions],
 ) -> "kinds.Report":
@@ -74,6 +75,8 @@ def evaluate(
         published: Print published figures of the scored tasks beside ours, and how their protocols differ; with a value
             only the figures that contain this text.
         candidate_lists: Table of query, text and label (1 or 0): each query's own candidates, scored by MAP and MRR.
+        columns: Columns of your tables: two of text, and that of the score or label, as a,b,c; for retrieval a,b.
+            Found by their names by default.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
         options: ``EncoderOptions``, for raw encoders; folders that bertflow wrote keep their own beside one.
 
@@ -131,9 +134,8 @@ def evaluate(
         "similarity": similarity, "resamples": resamples, "seed": seed, "force": force, "progress": progress
     }  # fmt: skip
     baselines = f"{RAW},{wanted}" if ceiling else wanted
-    return evaluate_models(
-        models, names, data_dir, tables, baselines, fit_on, again, aggregation, fail_below, studies, scoring, options
-    )
+    given = models, names, data_dir, tables, columns
+    return evaluate_models(*given, baselines, fit_on, again, aggregation, fail_below, studies, scoring, options)
 
 
 def sweep(
@@ -167,7 +169,8 @@ def sweep(
         fit_on: Text to fit whitening and token counts on (default: the scored sentences, without their labels).
         labels: Labels for a probe, instead of STS tasks: lines sentence<TAB>label, or a table with text and label; or
             CoNLL columns, the word first and the tag last, with an empty line between sentences.
-        columns: Columns of word and tag in CoNLL columns, as 1,2 (default: 1,-1, the first and the last; .conllu: 2,4).
+        columns: Columns of text and label in the table of labels, as a,b; or of word and tag in CoNLL columns, as 1,2
+            (default: found by their names; in CoNLL columns 1,-1, the first and the last; .conllu: 2,4).
         compare: Calibrators of the word vectors before the probe, such as raw,sn,whitening(64) (default:
             raw,whitening).
         folds: Folds of the probe's cross-validation (default: 5).
@@ -199,15 +202,15 @@ def sweep(
 
     begin = perf_counter()
     _refuse(bool(labels), "is for STS tasks, not for labels", tasks=tasks, data_dir=data_dir, fit_on=fit_on)
-    _refuse(not labels, "needs labels", folds=folds, seed=seed)
+    _refuse(not labels, "needs labels", folds=folds, seed=seed, columns=columns)
     require_seed(seed)
     require_between(2, folds=folds)
     require_files(labels, fit_on)
     words = bool(labels) and is_conll(labels or "")
-    _refuse(not words, "needs labels in CoNLL columns", columns=columns, compare=compare)
+    _refuse(not words, "needs labels in CoNLL columns", compare=compare)
     if options.get("pooling"):
         raise UsageError("A sweep tries many poolings, so it takes none. Choose among them with layers and tokens.")
-    pair = _two_columns(columns)
+    pair = _two_columns(columns) if words else None
     after = split_spellings(compare) if isinstance(compare, str) else compare or COMPARED
     for name in set(after) - {RAW}:
         parse_calibrator(name)
@@ -227,7 +230,7 @@ def sweep(
         if words:
             result = probe_words(encoder, load_conll(labels, pair), poolings, after, folds, seed or 0, progress)
         else:
-            result = probe_texts(encoder, load_labels(labels), poolings, folds, seed or 0, progress)
+            result = probe_texts(encoder, load_labels(labels, columns), poolings, folds, seed or 0, progress)
     else:
         sets = list(StsSource(tasks or "tuning", where))
         fitted_on = load_sentences(fit_on) if isinstance(fit_on, str | Path) else fit_on

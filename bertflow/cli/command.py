@@ -128,7 +128,8 @@ class Command:
         parser, parsed = self._parsed(argv)
         missing = [self._shown(one) for one in self.options if one.required and parsed[one.name] in (None, [])]
         if missing:
-            raise UsageError(f"The following arguments are required: {', '.join(missing)}. {self.hint}")
+            wanted = f"The following arguments are required: {', '.join(missing)}."
+            raise UsageError(f"{wanted} `{self._usage()}`: {self.row.does}. {self.hint}")
         with self._explained(parser):
             built = parser.instantiate(parsed)
             arguments = {option.parameter or option.name: built[option.name] for option in self.options}

@@ -9,6 +9,7 @@ import errno
 import gc
 import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -60,6 +61,8 @@ ADVICE: Mapping[int, str] = {
     errno.EMFILE: "Raise the limit on open files (ulimit -n)",
 }
 """What to do about what the operating system refuses, by its number."""
+USING = re.compile(r": using columns? ")
+"""Words of a note on what is read of a table, which is said again below the answer."""
 RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID")
 """Variables in which launchers write which process this is; the first that is set counts, as in Lightning."""
 
@@ -139,7 +142,6 @@ def run(command: Callable[[list[str]], int], argv: Sequence[str] | None = None, 
     argv = list(sys.argv[1:] if argv is None else argv)
     if odd := [word for word in argv if any("\ud800" <= character <= "\udfff" for character in word)]:
         return _failed(f"The argument {odd[0]!r} is not UTF-8. Rename the file.", BertflowError.exit_code)
-    warnings.showwarning = lambda message, *_: say(f"note: {redacted(str(message))}", sys.stderr)
     try:
         with stopped_by_sigterm(), notes_on_stderr(), ExitStack() as stack:
             if announcement and sys.stderr:
@@ -252,12 +254,12 @@ class Notes(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
-        self.said: set[str] = set()
+        self.said: dict[str, None] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one."""
         if (message := record.getMessage()) not in self.said or record.name == "bertflow.progress":
-            self.said.add(message)
+            self.said[message] = None
             say(f"note: {message}", sys.stderr)
 
 
@@ -269,9 +271,13 @@ def notes_on_stderr() -> Iterator[None]:
     logger.addHandler(handler)
     try:
         with warnings.catch_warnings(), at_level(logging.INFO if speaks else logging.ERROR, logger.name):
+            warnings.showwarning = lambda message, *_: logger.warning("%s", redacted(str(message)))
             if not speaks:
                 warnings.simplefilter("ignore")
             yield
+            if sys.stdout and sys.stdout.isatty():  # the answer may be longer than the screen
+                for message in filter(USING.search, handler.said):
+                    say(f"note: {message}", sys.stderr)
     finally:
         logger.removeHandler(handler)
 

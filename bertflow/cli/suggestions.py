@@ -1,7 +1,7 @@
 """What to do next: the command lines that are printed below what a command has left.
 
-They work as they stand, but for ``YOURS``: with the paths that were given or written, quoted for the shell, and a new
-place for what they write themselves.
+They work as they stand, with the paths that were given or written, quoted for the shell, and a new place for what they
+write themselves. Where that takes a FILE of the user's, it is said in words.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,8 +20,8 @@ from bertflow.registry import several
 
 Given = Mapping[str, Any]
 """The arguments of a command's function by name, None for what is as by default."""
-YOURS = "YOUR_PAIRS.tsv"
-"""Table with the columns query and text, which only the user has: their text alone tells not what is better."""
+LABELLED = "to see what is better, label pairs of a query and its text: "
+"""Words before a command with a file that only the user has, with the columns query and text."""
 QUESTION = "How does it work?"
 """Question to a new index."""
 
@@ -36,7 +36,7 @@ def next_lines(name: str, given: Given, result: Any) -> str:
     """
     own = [word for module in imported for word in (IMPORT, module)]
     steps = STEPS.get(name, lambda *_: ())(given, result)
-    lines = [command_line([*words, *own]) for words in steps]
+    lines = [" ".join([command_line(words), *own]) for words in steps]
     return "\nnext: " + "\n      ".join(lines) if lines else ""
 
 
@@ -83,11 +83,12 @@ def _demo(given: Given, demo: Any) -> list[Words]:
 
 def _fix(given: Given, advice: Any) -> list[Words]:
     folder, vectors = advice.folder, given["vectors"]
-    if (folder / "encoder").is_dir() and given["purpose"] == "search":
-        index = new_place(folder / "text.index")
-        return [["search", "build", index, *_answers(given, advice.text.columns), "--model", folder / "encoder"]]
-    if (folder / "encoder").is_dir():
-        return _after(folder / "encoder")
+    if (encoder := folder / "encoder").is_dir():
+        if given["purpose"] == "search":
+            index = new_place(folder / "text.index")
+            return [["search", "build", index, *_answers(given, advice.text.columns), "--model", encoder]]
+        pairs = f"to score a table of pairs: {command_line(['score', encoder, 'FILE'])}"
+        return [pairs] if given["purpose"] == "similarity" else _after(encoder)
     if vectors is None:
         return [["inspect", given["encoder"]]]
     if (made := folder / "calibrator").is_dir():
@@ -106,10 +107,15 @@ def _train(given: Given, run: Any, name: str = "train") -> list[Words]:
         return [[name, "--config", run.folder / "config.yaml", "--output", run.folder, "--resume", "auto"]]
     if run.note:
         return []
-    if (run.folder / "calibrator").is_dir():
-        judged = YOURS if getattr(given.get("text"), "sentences", None) else DOCSTRINGS
-        return [["evaluate", run.folder, "--retrieval", judged, "--compare", "raw,whitening"]]
-    return [["inspect", run.folder / "encoder"]]
+    if not (run.folder / "calibrator").is_dir():
+        return [["inspect", run.folder / "encoder"]]
+    text = several(getattr(given.get("text"), "sentences", None) or ())
+    if getattr(run.record, "untrained", ""):
+        opened = given.get("encoder") or {}
+        how = {"text": text[0] if len(text) == 1 else None, "n": run.record.n_train + run.record.n_held_out}
+        return _after(opened.get("model"), calibrated=False, **how, options=_options(opened, "pooling", "max_length"))
+    judged = ["evaluate", run.folder, "--retrieval", "FILE" if text else DOCSTRINGS, "--compare", "raw,whitening"]
+    return [f"{LABELLED}{command_line(judged)}" if text else judged]
 
 
 def _embed(given: Given, embedded: Any) -> list[Words]:
@@ -124,8 +130,7 @@ def _fit(given: Given, fitted: Any) -> list[Words]:
 
 
 def _sweep(given: Given, swept: Any) -> list[Words]:
-    typed = (row for row in swept.shown if " " not in row.pooling)  # a mean of all layers is no --pooling
-    best = max(typed, key=lambda row: row.value)
+    best = next(row for row in swept.falling if " " not in row.pooling)  # a mean of all layers is no --pooling
     own = option_words(max_length=given.get("max_length"), text=given["fit_on"])
     return [["inspect", given["model"], "--pooling", best.pooling, *own]]
 
@@ -143,7 +148,7 @@ def _paper_tables(given: Given, made: Any) -> list[Words]:
 def _inspect(given: Given, report: Any) -> list[Words]:
     model, opened_with = given["model"], _options(given, "pooling", "max_length")
     calibrated = model is not None and _is_calibrated(model)
-    return _after(model, calibrated=calibrated, text=given["text"], options=opened_with)
+    return _after(model, calibrated=calibrated, text=given["text"], n=report.n, options=opened_with)
 
 
 def _export(given: Given, exported: Any) -> list[Words]:

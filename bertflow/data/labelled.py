@@ -21,10 +21,11 @@ from itertools import dropwhile, groupby, takewhile
 from operator import itemgetter, not_
 from pathlib import Path
 
-from bertflow.data.columns import COLUMNS, open_columns
+from bertflow.data.columns import COLUMNS, open_columns, split_columns
 from bertflow.data.lines import read_lines
 from bertflow.data.tables import table_suffix
 from bertflow.errors import DataError, shown
+from bertflow.registry import several
 
 CONLL, CONLLU = (".conll", ".bio", ".iob", ".iob2", ".bioes"), ".conllu"
 """Endings of such files; others are looked into."""
@@ -174,14 +175,21 @@ class LabelledText:
     source: str
 
 
-def load_labels(path: str | Path) -> LabelledText:
+def load_labels(path: str | Path, columns: str | Sequence[int] | None = None) -> LabelledText:
     """Read a file of labelled text.
 
+    Args:
+        path: The file.
+        columns: The columns of text and label, as a,b; found by their names by default.
+
     Raises:
+        UsageError: If ``columns`` are not two.
         DataError: If the file is missing or damaged, a cell is empty, or there is only one label.
     """
-    table, columns = open_columns(path, COLUMNS["labelled"], headless=2)
-    rows = list(table.usable(columns, lambda row: (" ".join(row.text(0).split()), row.name(1))))
+    named = split_columns(",".join(map(str, several(columns))) or None, "those of text and label, as a,b", 2)
+    do = "Rename its columns, or name those of text and label with --columns."
+    table, names = open_columns(path, COLUMNS["labelled"], named, headless=2, do=do, named=True)
+    rows = list(table.usable(names, lambda row: (" ".join(row.text(0).split()), row.name(1))))
     if (n := len({label for _, label in rows})) < 2:
         raise DataError(f"{table.name} should hold two labels or more, but holds {n}. Give more text.")
     texts, labels = zip(*rows, strict=True)

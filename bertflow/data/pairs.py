@@ -175,20 +175,22 @@ def load_pairs(
             are taken as they are, of the kind that is asked for.
         kind: One of ``PAIR_KINDS``, or several that are allowed; by default the columns tell the kind. Candidate lists
             are read where they are asked for, as ``candidates``.
-        columns: The two columns of text, where they have other names; numbers from 1 for a table without a header.
-            The pairs are then of the kind ``texts``. A tsv of two columns with other names is taken to have no header.
+        columns: The two columns of text, and that of the target if ``kind`` is one that has it, where they have other
+            names; numbers from 1 for a table without a header. If several kinds are allowed, the pairs are then of the
+            kind ``texts``. A tsv of two columns with other names is taken to have no header.
         classes: Names of the classes that are wanted, in their order; case does not matter.
 
     Raises:
-        DataError: If a file or a column is missing, a row cannot be used, or too little is left to work with; the
-            message gives file and line.
-        UsageError: If ``columns`` are not two.
+        DataError: If a file or column is missing, a row cannot be used, or too little is left; with file and line.
+        UsageError: If ``columns`` are too few or too many.
     """
     if isinstance(paths, Pairs):
         return replace(paths, kind=kind) if isinstance(kind, str) else paths
     given = [Path(path).expanduser() for path in several(paths)]
     kinds = several(kind or PAIR_KINDS)
-    names = split_columns(columns, "two columns of text, as a,b or 1,2", 2)
+    target = NEEDS[kinds[0]][2] if len(kinds) == 1 else ""
+    wanted = f" and that of the {target}, as a,b,c" if target else ", as a,b or 1,2"
+    names = split_columns(columns, f"two columns of text{wanted}", 3 if target else 2)
     found, place = joined([_read_file(path, kinds, names, classes) for path in given]), ", ".join(map(str, given))
     pairs = checked(found, place)
     rows = {"used": len(pairs), SEEN: len(found) - len(pairs), f"without a label ({NO_GOLD})": found.dropped}
@@ -262,10 +264,10 @@ def pairs_of_table(
 
 def _read_file(path: Path, kinds: Sequence[str], columns: Sequence[str] | None, classes: Sequence[str]) -> Pairs:
     choices = [names for kind in kinds for names in COLUMNS[kind]]
-    free = kinds == ["texts"]
+    free = kinds in (["texts"], ["retrieval"])
     do = f"Rename its columns{', or name two of them with --columns' if free else ''}."
     table, names = open_columns(path, choices, columns, headless=2 if "texts" in kinds else 0, do=do, named=free)
-    known = [] if columns else [kind for kind in kinds if table.known(COLUMNS[kind])]
+    known = [kind for kind in kinds if (len(kinds) == 1 if columns else table.known(COLUMNS[kind]))]
     return pairs_of_table(table, names, known[0] if known else "texts", classes)
 
 

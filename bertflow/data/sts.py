@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from bertflow.data.columns import ANY_SCALE, COLUMNS, Scale, say_columns
+from bertflow.data.lines import logger
 from bertflow.data.pairs import Pairs, checked, joined, pairs_of_table
 from bertflow.data.sts_tasks import LAYOUTS, SUITES, TASKS, StsTask
 from bertflow.data.tables import (
@@ -37,6 +38,8 @@ from bertflow.text_keys import text_key
 
 TOP = 5.0
 """The highest score of the STS tasks."""
+BINARY = "Pairs with labels 0 and 1, in a column label, are for `bertflow evaluate --binary`."
+"""What is said where scores look like labels."""
 OWN = StsTask("", "own", {}, ANY_SCALE)
 """A task of the user's, of which nothing is known."""
 
@@ -190,8 +193,12 @@ def scored_pairs(table: TextTable, scale: Scale = ANY_SCALE) -> Pairs:
 def _load_table(path: Path, task: str, row: StsTask) -> Pairs:
     table = open_table(path)
     if row is OWN:
-        say_columns(table, table.require(COLUMNS["graded"]))
-    return _checked(task, scored_pairs(table, row.scale), row, path.name, place=str(path))
+        labels = f" {BINARY}" if table.known(COLUMNS["binary"]) else ""
+        say_columns(table, table.require(COLUMNS["graded"], f"Rename its columns.{labels}"))
+    pairs = _checked(task, scored_pairs(table, row.scale), row, path.name, place=str(path))
+    if row is OWN and {*pairs.target.tolist()} <= {0.0, 1.0}:
+        logger.info("%s: all scores are 0 or 1. %s", path, BINARY)
+    return pairs
 
 
 def _load_package(task: str, row: StsTask, data_dir: Path) -> Pairs:
@@ -222,7 +229,8 @@ def _load_hub(task: str, root: str) -> Pairs:
         known = ", ".join(name for name, other in TASKS.items() if other.hub)
         raise DataError(f"The task {task} is not on the hub. On it are: {known}. Give a folder of the data instead.")
     # mteb states 0 to 5 for all of them, SICK-R included.
-    table = load_hub_table(row.hub, root, do="Check the way to the hub, or give the folder of the data as data_dir.")
+    do = "Check the way to the hub; or give --data_dir, the folder of the STS data; or --tasks FILE, pairs of your own."
+    table = load_hub_table(row.hub, root, do=do)
     pairs = replace(scored_pairs(table, (0.0, TOP)), subsets=())
     return replace(_checked(task, pairs, row, f"hub:{row.hub}", place=row.hub), text_form=row.hub_form)
 

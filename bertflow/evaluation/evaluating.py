@@ -205,6 +205,7 @@ def evaluate_models(
     tasks: Sequence[str],
     data_dir: str | Path,
     tables: Mapping[str, Pairs | str | Path | None],
+    columns: str | None,
     compare: str,
     fit_on: Sequence[str] | str | Path | None,
     refit: Refit | None,
@@ -221,6 +222,7 @@ def evaluate_models(
         tasks: STS tasks, checked.
         data_dir: Folder of the STS data, or ``hub``.
         tables: By kind of pairs, the tables to score as well.
+        columns: Columns of these and of the user's own tasks; found by their names if None.
         compare: Baselines.
         fit_on: What they are fitted on.
         refit: Fits the one flow again with other seeds; None where one seed is enough.
@@ -257,8 +259,9 @@ def evaluate_models(
     # Everything is read before anything is computed.
     if given.get("retrieval") == DOCSTRINGS:
         given["retrieval"] = docstring_pairs(SOME_FILES).sample(DOCSTRING_PAIRS, scoring.get("seed", 0))
-    others = [load_pairs(one, kind) for kind, one in given.items()]
-    sets = [load_sts(task, data_dir) for task in tasks]
+    others = [load_pairs(one, kind, columns) for kind, one in given.items()]
+    own = set(filter(table_suffix, tasks if columns else ()))
+    sets = [load_pairs(task, "graded", columns) if task in own else load_sts(task, data_dir) for task in tasks]
     added = list(studies())
     text, several = _text(fit_on, [*sets, *others]), None
     if refit:

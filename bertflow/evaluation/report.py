@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from bertflow.data.pairs import Pairs
-from bertflow.data.sts_tasks import SUITES
+from bertflow.data.sts_tasks import SUITES, task_title
 from bertflow.encoder.pooling import uncalibrated
 from bertflow.errors import UsageError, require_between
 from bertflow.evaluation.aggregation import AGGREGATIONS
@@ -150,17 +150,18 @@ class Report(ScoreTable, AbstractResult):
         yield from self.sections
 
     def answer(self) -> Iterator[Table | Section | str]:
-        """The tables, the best system against the others, and in a line how the numbers were made."""
+        """What was scored, the tables, the best system against the others, and in a line how the numbers were made."""
+        used = self._used
+        yield f"{self._scale(used)}."
         yield self.table()
         yield from (section.table for section in self.beside)
         yield from map(Strong, self.summary())
-        used = self._used
         poolings = [*dict.fromkeys(row.description["pooling"] for row in used if "pooling" in row.description)]
         if poolings[1:]:
             yield f"Poolings differ ({', '.join(poolings)}), so a difference may come from the pooling."
-        same = f"pooling {poolings[0]}; " if len(poolings) == 1 else ""
-        bm25 = f"; {BM25}: words in common" if self.plain else ""
-        yield f"{self._scale(used)}; {same}{_seen(used)}{bm25}. How each number was made: {REST}."
+        same = f"Pooling {poolings[0]}. " if len(poolings) == 1 else ""
+        bm25 = f" {BM25}: words in common." if self.plain else ""
+        yield f"{same}{_seen(used)}.{bm25} How each number was made: {REST}."
         yield from self.sections
 
     def as_dict(self) -> dict[str, Any]:
@@ -221,13 +222,14 @@ class Report(ScoreTable, AbstractResult):
         return f"{text}, no significant difference on {', '.join(same)}." if same else f"{text}."
 
     def _scale(self, used: Sequence[Row]) -> str:
-        """What the numbers are."""
+        """What the numbers are, and of how many pairs or queries."""
         scaled = ", ".join(dict.fromkeys(row.metric for row in used if not row.metric.endswith(UNSCALED)))
         names = dict.fromkeys(row.aggregation for row in used if row.metric.endswith(CORRELATIONS))
         made = [f"aggregation {name} ({AGGREGATIONS[name].meaning})" for name in names]
-        made += [f"mean over {n:,} queries" for n in dict.fromkeys(row.n for row in used if row.metric == "mrr")]
         text_forms = " and ".join(dict.fromkeys(form for row in used for form in row.text_form.split("+")))
-        return "; ".join([f"{scaled} x 100", *made, f"{text_forms} text"])
+        counted = {row.task: row.counted for row in reversed(used) if row.task not in SUITES}
+        scored = ", ".join(f"{task_title(task)} ({n})" for task, n in reversed(counted.items()))
+        return "; ".join([f"{scaled} x 100 of {scored}", *made, f"{text_forms} text"])
 
     def _protocol(self, used: Sequence[Row]) -> str:
         line = self._scale(used)

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.correlation import bca_interval
+from bertflow.errors import how_many
 from bertflow.evaluation.p_values import bootstrap_p, holm, williams
 from bertflow.text_keys import hash_text, text_key
 
@@ -131,6 +132,11 @@ class Measurement:
     def place(self) -> Place:
         """Where it stands."""
         return Place(self.task, self.aggregation, self.metric)
+
+    @property
+    def counted(self) -> str:
+        """How many pairs, or queries."""
+        return how_many(self.n, "pairs" if self.metric.endswith(("_spearman", "_pearson", "_auc")) else "queries")
 
     @property
     def measured(self) -> tuple[str, str, str, str, str, int]:

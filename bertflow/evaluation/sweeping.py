@@ -103,10 +103,14 @@ class Sweep(AbstractResult):
         """What tables show: of several tasks their average."""
         return [row for row in self.rows if row.facts.get("task") == self.rows[-1].facts.get("task")]
 
+    @property
+    def falling(self) -> list[SweepRow]:
+        """What tables show, the best first; of values that are printed alike, the deepest layers first."""
+        return sorted(self.shown, key=lambda row: (-round(row.value, 4), -np.mean(row.candidate.layers)))
+
     def best(self) -> list[SweepRow]:
         """The best row of each column."""
-        falling = sorted(self.shown, key=lambda row: -row.value)
-        first = {row.column: row for row in reversed(falling)}
+        first = {row.column: row for row in reversed(self.falling)}
         return [first[name] for name in self.columns if name in first]
 
     def table(self) -> Table:
@@ -138,7 +142,7 @@ class Sweep(AbstractResult):
 
     def answer(self) -> Iterator[Table | str]:
         """The best poolings, the best first, what the numbers are, and at last what was best in each column."""
-        table, falling = self.table(), sorted(self.shown, key=lambda row: -row.value)
+        table, falling = self.table(), self.falling
         alone = {row.candidate.layers: row for row in reversed(falling)}
         asked = [alone[layer,] for layer in self.asked if (layer,) in alone]
         first = [*dict.fromkeys(row.pooling for row in (*asked, *self.best(), *falling))][:BEST]

@@ -5,6 +5,7 @@ another command is on a sample of its sentences.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,9 @@ from bertflow.evaluation.systems import SharedPass, build_systems, open_system
 from bertflow.geometry import FEWEST, NONE, REPORT, pairs, run_folder
 from bertflow.geometry.report import GeometryReport
 from bertflow.geometry.sections import Material, make_report
+from bertflow.next_steps import FEWEST as FIX_NEEDS
 from bertflow.next_steps import next_command, option_words
+from bertflow.text_keys import text_key
 from bertflow.training.batches import Embeddings, seeded_order, take
 
 LOOKED_AT = 2000
@@ -153,12 +156,16 @@ def inspect_model(
     baselines = parse_systems(compare)
     refitted = opened.calibrator is not None and all(one.refittable for one in baselines)
     systems = build_systems([opened], baselines, None if refitted else fitted_on, progress)
+    if opened.calibrator is None:  # a flow that was not trained is a second whitening, which is said
+        facts_of = {name: getattr(one.calibrator, "facts_", {}) for name, one in systems.items()}
+        systems = {name: one for name, one in systems.items() if facts_of[name].get("kept") != "start"}
     counts = read_frequencies(frequencies) if frequencies else count_words([*looked_at, *fitted_on])
     counted = f"counts of {Path(frequencies).name}" if frequencies else "counted in this text"
     embeddings = encode_systems(systems, looked_at, progress=progress)
     material = Material(systems, looked_at, embeddings, counts, counted, known, opened.recipe, run_folder(model))
     apart = f"{len(fitted_on):,} other sentences of this text"
     facts = {"text": source, "fitted on": f"what {opened.name} was fitted on" if refitted else apart}
-    then = next_command(model, calibrated=opened.calibrator is not None, text=text, options=option_words(**options))
+    n = FIX_NEEDS if text is None else len({*map(text_key, sentences)})
+    how = {"calibrated": opened.calibrator is not None, "text": text, "n": n, "options": option_words(**options)}
     name = "the embedded MiniLM" if model is None else opened.name
-    return make_report(f"Geometry report: {name}", material, facts, then=then)
+    return replace(make_report(f"Geometry report: {name}", material, facts, then=next_command(model, **how)), n=n)

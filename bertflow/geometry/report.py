@@ -21,6 +21,7 @@ import docstring_parser
 from bertflow.errors import MissingExtraError
 from bertflow.files import write_text
 from bertflow.geometry import REPORT
+from bertflow.next_steps import FEWEST
 from bertflow.policy import content_hash
 from bertflow.results import AbstractResult, ready_for_json
 from bertflow.tables import Strong, Table
@@ -93,11 +94,12 @@ class GeometryReport(AbstractResult):
         card: What to know first; None where the clouds cannot be measured.
         page: Where ``report.html`` was written; None if it was not.
         drawn: Where the pictures were written as files; None if they were not.
+        n: Number of different sentences of the text, if it is the user's own.
     """
 
     name = "report"
     format = 1
-    not_in_json = ("heading", "page", "drawn")
+    not_in_json = ("heading", "page", "drawn", "n")
     heading: str
     facts: Mapping[str, str]
     sections: Mapping[str, GeometrySection]
@@ -105,6 +107,7 @@ class GeometryReport(AbstractResult):
     card: Card | None = None
     page: Path | None = None
     drawn: Path | None = None
+    n: int = FEWEST
 
     def answer(self) -> Iterator[Table | str]:
         """The card, the sections that are missing, and where the report is."""

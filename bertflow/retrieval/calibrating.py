@@ -7,6 +7,7 @@ other text (docs/results/search.md). Token counts, for poolings by frequency of 
 those of the same texts. Texts that are added later go through the same calibrator, until it is fitted again.
 """
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +15,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.breadth import warn_if_narrow
+from bertflow.breadth import narrowness
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.closed_forms import AbstractClosedForm, AllButTheTop, Center, Standardize
@@ -30,6 +31,7 @@ from bertflow.progress import working
 from bertflow.retrieval.storage import ROWS, Storage
 from bertflow.text_keys import hash_texts
 
+logger = logging.getLogger(__name__)
 LEAST = 3
 """Texts a direction. With twice the width whitening did not always find more than raw embeddings, with three times it
 did; with as many texts as directions it finds next to nothing (docs/results/search.md)."""
@@ -102,7 +104,8 @@ def fit_own(storage: Storage, encoder: SentenceEncoder, spelling: str) -> Calibr
     moments = Moments.merged(map(Moments.of, blocks))
     if made.divides:
         numbers = np.array(list(first.values()))
-        warn_if_narrow(list(first), lambda places: storage.vectors(numbers[places].tolist(), raw=True))
+        if said := narrowness(list(first), lambda places: storage.vectors(numbers[places].tolist(), raw=True)):
+            logger.warning(said)
     made.fit_moments(moments, Provenance.of(raw.describe(), hash_texts(list(first))))
     return CalibratedEncoder(raw, made)
 

@@ -22,6 +22,7 @@ from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.identity import Identity
 from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_file, require_place
+from bertflow.next_steps import new_place
 from bertflow.progress import working
 from bertflow.retrieval.calibrating import (
     CALIBRATOR,
@@ -287,6 +288,9 @@ class AnswerIndex(AbstractIndex):
 def require_new_index(path: str | Path) -> Path:
     """The place of a new index; one where something is, is refused."""
     if Path(path).exists():
-        raise UsageError(f"{path} exists already. Add to it with `bertflow search add`, or choose another name.")
+        raise UsageError(
+            f"{path} exists already. Choose another name, as {new_place(path)}. Or add answers with new ids, from a "
+            "table with a column id, by `bertflow search add`."
+        )
     require_place(path)
     return Path(path)

@@ -9,14 +9,17 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from bertflow.calibrated import RECORD
+from bertflow.calibration.spelling import RAW
 from bertflow.data.corpus import load_answer_labels
 from bertflow.data.docstrings import docstring_corpus
 from bertflow.data.pairs import Pairs, load_pairs
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import how_many
 from bertflow.evaluation.bm25 import BM25, bm25_ranks
+from bertflow.evaluation.names import name_of
 from bertflow.evaluation.sides import encode_sets
 from bertflow.evaluation.significance import Figure, difference
+from bertflow.evaluation.systems import SharedPass
 from bertflow.evaluation.ungraded import average_precision, candidate_figures, lists_of, mean_figure
 from bertflow.files import to_json, write_text
 from bertflow.results import AbstractResult
@@ -95,7 +98,9 @@ class SearchScores(AbstractResult):
     differences: Sequence[Mapping[str, Any]]
 
     def parts(self) -> Iterator[Table | str]:
-        """The scores x 100, what can be told apart, and what was ranked."""
+        """What was ranked, the scores x 100, and what can be told apart."""
+        counted = f"{how_many(self.questions, 'questions')}, {how_many(self.answers, 'answers')}"
+        yield f"{counted}; x 100; ties count against the index."
         cells: dict[str, list[str]] = {}
         for row in self.rows:
             cells.setdefault(row["system"], [row["system"]]).append(number(row["value"], row["metric"]))
@@ -104,8 +109,6 @@ class SearchScores(AbstractResult):
             value, ends = 100 * row["difference"], interval(row["ci_low"], row["ci_high"], "")
             raw, calibrated, *_ = cells
             yield f"{row['metric']}: {calibrated} minus {raw} is {value:+.2f}, 95 % interval {ends}"
-        counted = f"{how_many(self.questions, 'questions')}, {how_many(self.answers, 'answers')}"
-        yield f"{counted}; x 100; ties count against the index."
         if self.questions_in_index:
             yield f"{self.questions_in_index:,} of the questions are in the index, and find themselves."
 
@@ -166,7 +169,7 @@ def rank_answers(
     with opener() as opened:
         encoder, answers, seen = opened.encoder, len(opened), opened.held(questions)
         x = encoder.raw.encode_query(questions, progress=progress)
-        sources = {"raw": (opened.phrases(raw=True), x)}
+        sources = {_plain(encoder): (opened.phrases(raw=True), x)}
         if encoder.calibrator is not None:
             sources[encoder.calibrator.spelled] = opened.phrases(), encoder.calibrate(x, "query")
         found = {name: ranks_of(one, z, right, opened.path) for name, (one, z) in sources.items() if one is not None}
@@ -177,6 +180,12 @@ def rank_answers(
     metrics = {"hit@1": first <= 1, f"hit@{k}": first <= k, "mrr": 1 / first, "map": precision}
     figures = [mean_figure(task, name, values.astype(np.float64), resamples, seed) for name, values in metrics.items()]
     return _scores(figures, list(found), answers, seen)
+
+
+def _plain(encoder: SentenceEncoder) -> str:
+    """What tables call it without a calibrator: raw; or by its folder, if bertflow wrote that without one."""
+    own = SharedPass(encoder)
+    return name_of(own.recipe["model"]) if own.saved and own.recipe and not encoder.calibrator else RAW
 
 
 def _is_outside(raw: SentenceEncoder, question: str) -> bool | None:
@@ -195,7 +204,7 @@ def rank_lists(
     pairs = load_pairs(given, "candidates")
     with opener() as opened:
         encoder = opened.encoder
-    systems = {"raw": encoder.raw} | ({encoder.calibrator.spelled: encoder} if encoder.calibrator else {})
+    systems = {_plain(encoder): encoder.raw} | ({encoder.calibrator.spelled: encoder} if encoder.calibrator else {})
     (sides,) = encode_sets(systems, [pairs], progress=progress)
     figures = candidate_figures(pairs, sides, "cosine", resamples, seed)
     return _scores(figures, list(systems), sum(map(len, lists_of(pairs))), 0)

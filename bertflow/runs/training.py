@@ -1,5 +1,6 @@
 """A training that writes a run folder, and what it gives back."""
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
@@ -9,7 +10,7 @@ from typing import Any
 import pytorch_lightning as pl
 from numpy.typing import NDArray
 
-from bertflow.breadth import warn_if_narrow
+from bertflow.breadth import narrowness
 from bertflow.calibrated import RECORD, CalibratedEncoder
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.flow import FlowCalibrator
@@ -41,8 +42,9 @@ from bertflow.training.batches import shared_units
 from bertflow.training.flow_fit import FlowFit, trainer_options
 from bertflow.training.module import require_precision
 from bertflow.training.recipe import Recipe
-from bertflow.training.record import FitRecord
+from bertflow.training.record import ENOUGH_TEXT, FitRecord
 
+logger = logging.getLogger("bertflow")
 FEW = 100
 """Number of held-out pairs below which what they show is uncertain: a share of 100 is known to within 10 points."""
 
@@ -74,11 +76,17 @@ class FlowRun(Run):
         """How the flow was fitted, and how well."""
         return read_record(self.folder / "report" / "fit.json", FitRecord, "report on a fit")
 
+    def warnings(self) -> Iterator[str]:
+        """What to know first: a command prints it, and from Python it is logged."""
+        yield from filter(None, (self.narrow, self.record.untrained))
+        if not self.record.untrained and self.record.n_train < ENOUGH_TEXT:
+            yield f"{how_many(self.record.n_train, 'sentences')} are few for a flow. Give {ENOUGH_TEXT:,} or more."
+
     def results(self) -> Iterator[str]:
         """How well the flow fits, and where the results are."""
-        if self.narrow:
-            yield Strong(f"WARNING: {self.narrow}")
-        yield Strong(self.record.summary())
+        yield from (Strong(f"WARNING: {one}") for one in self.warnings())
+        if not self.record.untrained:
+            yield Strong(self.record.summary())
         steps = how_many(self.record.steps, "steps")
         yield f"took      {steps} in {self.record.seconds:.0f} s, kept: {self.record.kept}"
         yield f"run       {self.folder}"
@@ -169,12 +177,14 @@ def train_flow(
             require_same_inputs(run.begun, facts, opened)
         run.say(f"text      {how_many(len(sentences), 'sentences')}")
         x = embedded(opened, sentences, data.store, without_text_hashes=without_text_hashes)
-        narrow = warn_if_narrow(sentences, partial(rows_at, x))
+        narrow = narrowness(sentences, partial(rows_at, x))
         fit = FlowFit(x, recipe, seed, sentences, opened)
         finish = partial(_write_result, run.path, fit, opened, None if without_text_hashes else hashes)
         result = FlowRun(run.path, "done", raw=opened, narrow=narrow)
         last = partial(_write_report, run, fit, result, sentences) if report else None
         status = run.train(fit.run, opened, {"text": facts, "seed": seed}, finish, save_encoder, last)
+    for warning in result.warnings() if status and not folder["say"] else ():
+        logger.warning(warning)
     return replace(result, status=status) if status else None
 
 

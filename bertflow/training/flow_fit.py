@@ -143,11 +143,7 @@ class FlowFit:
             DivergenceError: If the loss is no longer finite.
             KeyboardInterrupt: After Ctrl-C or SIGTERM.
         """
-        if self.directions.left_alone:
-            logger.warning("%s.", self.directions.left_alone)
-            return
         if not self.trains:
-            logger.warning("%d rows are too few to judge a flow on some of them, so it is not trained.", len(self.x))
             return
         try:
             with threads_for(math.inf if self.recipe.dropout else self.recipe.batch_size * self.module.flow.rank):
@@ -176,11 +172,6 @@ class FlowFit:
             )
         with torch.no_grad():
             z = flow.latent(train if held_out is None else held_out)[0].numpy()
-        if self.finished and chosen.name == "start":
-            logger.warning(
-                "Training did not improve the flow on held-out rows, so the untrained flow is kept, which is a linear "
-                "map. Give more text, or use a calibrator that needs no training, such as whitening."
-            )
         record = FitRecord(
             preset=self.recipe.preset,
             seed=self.seed,
@@ -271,7 +262,10 @@ def fit_flow(
     if fit.recipe.dropout:
         pl.seed_everything(random_state, verbose=False)
     fit.run(quiet_trainer(trainer_options(fit.recipe, len(x)), trainer, advance))
-    return fit.result()
+    fitted = fit.result()
+    if fitted.record.untrained:
+        logger.warning(fitted.record.untrained)
+    return fitted
 
 
 @contextmanager

@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 
 from bertflow.errors import how_many
 
+ENOUGH_TEXT = 1000
+"""Sentences below which a flow is hardly better than whitening."""
 EVEN = 2e-3
 """Bits per dimension below which two densities are as good as each other."""
 
@@ -109,10 +111,19 @@ class FitRecord:
     held_out_bits_gaussian: float | None
     gaussianity: Gaussianity
 
+    @property
+    def untrained(self) -> str:
+        """Why the flow is as it was before the training, in a line; empty where it is not."""
+        if self.left_alone or self.kept != "start" or self.interrupted:
+            return f"{self.left_alone}." if self.left_alone else ""
+        few = f"{self.n_train:,} rows are too few to train a flow (give {ENOUGH_TEXT:,} or more)"
+        why = "Training did not improve the flow on held-out rows (more text may help)" if self.steps else few
+        return f"{why}, so what is kept is a linear map, such as whitening."
+
     def summary(self) -> str:
         """One line."""
-        if self.left_alone:
-            return self.left_alone
+        if self.untrained:
+            return self.untrained
         own = self.held_out_bits is None
         bits, gaussian = self.train_bits if own else self.held_out_bits, self.held_out_bits_gaussian
         gaussian = self.train_bits_gaussian if own else gaussian

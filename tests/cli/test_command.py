@@ -145,6 +145,7 @@ DEFAULTS = {
     "weights": None, "data": Text(),
 }  # fmt: skip
 HINT = "`bertflow answer --help` lists the options."
+USAGE = "`bertflow answer MODEL [TEXT] --where WHERE [options]`: answer."
 
 SPELLINGS = {
     "a positional": ((), {}),
@@ -193,8 +194,8 @@ def test_a_command_line_becomes_arguments(case):
 
 
 REFUSALS = {
-    ("m",): f"The following arguments are required: --where. {HINT}",
-    (): f"The following arguments are required: MODEL, --where. {HINT}",
+    ("m",): f"The following arguments are required: --where. {USAGE} {HINT}",
+    (): f"The following arguments are required: MODEL, --where. {USAGE} {HINT}",
     ("m", "--where"): f"The option --where needs a value. {HINT}",
     ("m", "--where", "--int8"): f"The option --where needs a value. {HINT}",
     ("m", "--pair", "a"): f"The option --pair needs 2 values. {HINT}",

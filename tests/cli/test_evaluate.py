@@ -81,10 +81,10 @@ def test_results_are_written_and_equal_byte_for_byte(evaluate, fitted, tmp_path)
 
 def test_a_named_encoder_has_its_name_and_another_pooling_is_said(evaluate, tiny_bert, fitted):
     code, out, err = evaluate(f"base={tiny_bert}", "--tasks", "news", "--fail_below", "news=100")
-    assert (code, "; pooling mean; " in out) == (4, True)
+    assert (code, "\nPooling mean. " in out) == (4, True)
     assert err.startswith("error: base scores ")
     _, out, _ = evaluate(f"base={tiny_bert}", fitted, "--tasks", "news")
-    assert [line.split()[0] for line in out.splitlines()[3:5]] == ["base", "mine"]
+    assert [line.split()[0] for line in out.splitlines()[4:6]] == ["base", "mine"]
     assert "Poolings differ (mean, mean(1,2)), so a difference may come from the pooling." in out
 
 
@@ -96,14 +96,14 @@ def test_words_in_common_are_a_row_where_queries_are_ranked(evaluate, fitted, da
     assert values == pytest.approx({"hit@1": np.mean(np.equal(ranks, 1)), "mrr": np.mean(1 / np.array(ranks))})
     cells = ["-", f"{100 * values['hit@1']:.2f}", f"{100 * values['mrr']:.2f}", "-", "-"]
     assert next(line.split()[1:] for line in out.splitlines() if line.startswith(" bm25 ")) == cells
-    assert f"; bm25: words in common. How each number was made: --details, or in {tmp_path}" in out
+    assert f". bm25: words in common. How each number was made: --details, or in {tmp_path}" in out
     assert "bm25" not in evaluate(fitted, "--tasks", "news")[1]
 
 
 @pytest.mark.usefixtures("few_docstrings")
 def test_without_data_of_their_own_users_rank_docstrings(evaluate, fitted):
     code, out, _ = evaluate(fitted, "--retrieval", "docstrings", "--compare", "raw,whitening")
-    table = out.splitlines()[3:7]
+    table = out.splitlines()[4:8]
     assert (code, [line.split()[0] for line in table]) == (0, ["raw", "whitening", "mine", "bm25"])
     values = [float(line.split()[1]) for line in table]
     higher = f" bm25, without an encoder, scores higher still ({values[-1]:.2f})."
@@ -144,7 +144,7 @@ def test_the_ceiling_says_what_share_of_the_gap_is_closed_or_why_none(evaluate, 
     options = ("--ceiling", "--compare", "whitening", "--resamples", "50", "--output", tmp_path)
     code, out, _ = evaluate(fitted, "--tasks", "split", *options)
     assert code == 0
-    assert [line.split()[0] for line in out.splitlines()[3:7]] == ["raw", "whitening", "mine", "ceiling"]
+    assert [line.split()[0] for line in out.splitlines()[4:8]] == ["raw", "whitening", "mine", "ceiling"]
     gap = out[out.index("raw to ceiling") :].splitlines()
     assert [line.split() for line in gap[2:4]] == [["whitening", "-"], ["mine", "-"]]
     reason = "split: no share, since ceiling ("
@@ -195,22 +195,50 @@ def test_a_system_has_the_name_that_is_given(evaluate, fitted, namesakes, tmp_pa
 def test_a_folder_that_bertflow_wrote_keeps_its_options_where_another_takes_them(evaluate, namesakes, tiny_bert):
     pooled = ("--pooling", "cls", "--resamples", 0)
     _, out, err = evaluate(tiny_bert, namesakes[0], "--tasks", "news", *pooled)
-    assert [line.split("  ")[0].strip() for line in out.splitlines()[3:5]] == ["raw of tiny-bert (cls)", "a/encoder"]
+    assert [line.split("  ")[0].strip() for line in out.splitlines()[4:6]] == ["raw of tiny-bert (cls)", "a/encoder"]
     assert err == "note: pooling: used for tiny-bert. These keep their own: a/encoder.\n"
     assert "Poolings differ (cls, mean)" in out
     _, out, err = evaluate(namesakes[0], "--tasks", "news", *pooled)
-    assert ("; pooling cls; " in out, err) == (True, "")
+    assert ("\nPooling cls. " in out, err) == (True, "")
+
+
+@pytest.mark.parametrize(("option", "file", "names"), [
+    ("--tasks", "news", "one,other,score"), ("--retrieval", "faq", "one,other"), ("--binary", "qnli", "one,other,same")
+])  # fmt: skip
+def test_the_columns_of_a_table_can_be_named(option, file, names, evaluate, tiny_bert, data, tmp_path):
+    rows = [line.split("\t") for line in (data / f"{file}.tsv").read_text().splitlines()[1:]]
+    wanted = names.split(",")
+    (tmp_path / f"{file}.tsv").write_text("\n".join("\t".join(row[: len(wanted)]) for row in [wanted, *rows]))
+    found = [
+        evaluate(tiny_bert, option, folder / f"{file}.tsv", "--resamples", 0, *more)[1].splitlines()[4]
+        for folder, more in ((data, ()), (tmp_path, ("--columns", names)))
+    ]
+    assert found[0] == found[1]
+    code, _, err = evaluate(tiny_bert, option, tmp_path / f"{file}.tsv", "--columns", "one")
+    assert (code, "--columns takes two columns of text" in err) == (2, True)
+
+
+def test_scores_that_look_like_labels_are_told_where_labels_go(evaluate, tiny_bert, data, tmp_path):
+    said = "Pairs with labels 0 and 1, in a column label, are for `bertflow evaluate --binary`."
+    code, _, err = evaluate(tiny_bert, "--tasks", data / "qnli.tsv")
+    assert (code, err.endswith(f" {said}\n")) == (3, True)
+    (tmp_path / "same.tsv").write_text(
+        (data / "qnli.tsv").read_text().replace("a\tb\tlabel", "sentence1\tsentence2\tscore")
+    )
+    code, _, err = evaluate(tiny_bert, "--tasks", tmp_path / "same.tsv")
+    assert (code, f"same.tsv: all scores are 0 or 1. {said}\n" in err) == (0, True)
+    assert said not in evaluate(tiny_bert, "--tasks", data / "news.tsv")[2]
 
 
 def test_systems_that_are_the_same_are_not_merged(evaluate, namesakes, tiny_bert):
     _, out, _ = evaluate(tiny_bert, namesakes[0], "--tasks", "news", "--max_length", 16, "--resamples", 0)
-    assert [line.split()[0] for line in out.splitlines()[3:5]] == ["tiny-bert", "a/encoder"]
+    assert [line.split()[0] for line in out.splitlines()[4:6]] == ["tiny-bert", "a/encoder"]
     code, _, err = evaluate(tiny_bert, tiny_bert, "--tasks", "news")
     assert (code, err) == (
         2, "error: Two systems would be called 'tiny-bert'. Name one as NAME=path, or leave one out.\n"
     )  # fmt: skip
 
 
-def test_the_footer_counts_queries_where_queries_are_ranked(evaluate, fitted, data):
-    _, out, _ = evaluate(fitted, "--retrieval", data / "faq.tsv", "--resamples", 0)
-    assert "hit@1, mrr x 100; mean over 20 queries; raw text; " in " ".join(out.split())
+def test_the_first_line_counts_the_pairs_and_queries_of_each_task(evaluate, fitted, data):
+    _, out, _ = evaluate(fitted, "--tasks", "news", "--retrieval", data / "faq.tsv", "--resamples", 0)
+    assert out.startswith("cosine_spearman, hit@1, mrr x 100 of news (40 pairs), faq (20 queries); ")

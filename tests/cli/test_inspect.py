@@ -75,17 +75,23 @@ def test_it_measures_before_and_after_and_says_what_it_left_out(inspect, tiny_be
     assert "; 0 % of these sentences in the fitting text" in twin["facts"]["whitening"]
     assert set(twin["left_out"]) == {"Training", "Masked words"}
     assert "left out  Training, Masked words (why: --details)" in out
-    text = files / "text.txt"
+    said = f"fix needs 200 different sentences or more, and {files / 'text.txt'} has 60"
     assert out.splitlines()[-3:] == [
         f"report    {tmp_path / 'report' / 'report.html'}",
         "",
-        f"next: bertflow fix {tiny_bert} {text} --output fixed --pooling 'mean(1,2)'",
+        f"next: give more text: {said}",
     ]
     assert out.splitlines()[1] == twin["card"]["verdict"]
     histogram = twin["sections"]["Cosines"]["histogram"]
     assert sum(histogram["counts"]["raw"]["random pairs"]) > 0 == len(histogram["edges"]) - 61
     page = (tmp_path / "report" / "report.html").read_text()
     assert page.count("<img alt=") == page.count("data:image/svg+xml;base64,") == 11
+
+
+def test_a_flow_that_was_not_trained_has_no_column(inspect, tiny_bert):
+    code, out, err, _ = inspect(tiny_bert, "--pairs", "none", flow=True)
+    assert (code, out.splitlines()[3].split()) == (0, ["raw", "whitening", "wanted"])
+    assert "30 rows are too few to train a flow" in err
 
 
 def test_pictures_are_files_of_the_formats_that_were_asked_for(inspect, tiny_bert, tmp_path):

@@ -142,7 +142,7 @@ def test_evaluate_scores_raw_against_calibrated(folder, capsys):
     assert "3 questions, 3 answers; x 100; ties count against the index." in out
     assert "1 of the questions are in the index, and find themselves." in out
     (folder / "one.tsv").write_text("question\tid\nthe cat\tcats\n", encoding="utf-8")
-    assert "\n1 question, 3 answers; x 100" in told(capsys, "evaluate", "faq.index", "--labels", "one.tsv")
+    assert told(capsys, "evaluate", "faq.index", "--labels", "one.tsv").startswith("1 question, 3 answers; x 100")
 
 
 def phrases(rng, n, dim=5):

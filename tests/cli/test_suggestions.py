@@ -35,11 +35,11 @@ def test_every_command_that_leaves_something_has_a_row():
 def test_the_next_commands_work_as_they_stand(command, place, capsys, monkeypatch):
     monkeypatch.setattr(suggestions, "find_spec", lambda name: None)  # a server would not end
     assert main(words(LINES[command])) == 0
-    Path(suggestions.YOURS).write_text("query\ttext\na dog\tthe dog eats\na cat\tthe cat sleeps\n", "utf-8")
+    Path("FILE").with_suffix(".tsv").write_text("query\ttext\na dog\tthe dog eats\na cat\tthe cat sleeps\n", "utf-8")
     lines = "".join(capsys.readouterr().out.split("\nnext: ")[1:])
     assert bool(lines) != command.startswith("transform")  # what is mapped needs no other map
     for line in lines.splitlines():
-        name, *rest = shlex.split(line)
+        name, *rest = shlex.split(line.removeprefix(suggestions.LABELLED).replace(" FILE ", " FILE.tsv "))
         assert name == "bertflow"
         if rest[0] != "demo":
             small = SMALL.get(" ".join(rest[:2]), SMALL.get(rest[0], ()))
@@ -48,10 +48,32 @@ def test_the_next_commands_work_as_they_stand(command, place, capsys, monkeypatc
 
 def test_a_training_on_the_docstrings_is_judged_on_them_and_one_on_text_of_yours_on_your_pairs(tmp_path):
     (tmp_path / "calibrator").mkdir()
-    run = type("Run", (), {"status": "done", "note": "", "folder": tmp_path})
+    record = SimpleNamespace(untrained="", n_train=150, n_held_out=0)
+    run = SimpleNamespace(status="done", note="", folder=tmp_path, record=record)
     lines = [next_lines("train", {"text": TextOptions(text)}, run) for text in (None, "mine.txt")]
-    assert ["docstrings" in line for line in lines] == [True, False]
-    assert f"--retrieval {suggestions.YOURS} --compare" in lines[1]
+    assert lines[0].endswith(" --retrieval docstrings --compare raw,whitening")
+    assert lines[1].startswith(f"\nnext: {suggestions.LABELLED}bertflow evaluate ")
+
+
+def test_after_a_flow_that_was_not_trained_comes_fix_or_more_text(tmp_path):
+    (tmp_path / "calibrator").mkdir()
+    record = SimpleNamespace(untrained="Too few.", n_train=150, n_held_out=0)
+    run = SimpleNamespace(status="done", note="", folder=tmp_path, record=record)
+    given = {"text": TextOptions(["mine.txt"]), "encoder": {"model": "bert", "pooling": "cls"}}
+    few = next_lines("train", given, run)
+    assert few == "\nnext: give more text: fix needs 200 different sentences or more, and mine.txt has 150"
+    record.n_held_out = 50
+    assert next_lines("train", given, run).startswith("\nnext: bertflow fix bert mine.txt --output fixed")
+
+
+@pytest.mark.parametrize(
+    ("purpose", "words"), [("search", "bertflow search build "), ("similarity", "bertflow score "), ("topic", "")]
+)
+def test_what_comes_after_fix_suits_the_purpose(purpose, words, tmp_path):
+    (tmp_path / "encoder").mkdir()
+    line = next_lines("fix", {"purpose": purpose, "vectors": None}, SimpleNamespace(folder=tmp_path))
+    assert (words in line, " FILE" in line) == (True, bool(words))
+    assert str(tmp_path / "encoder") in line
 
 
 @pytest.mark.parametrize(
@@ -75,7 +97,7 @@ def test_the_next_command_of_a_sweep_has_a_pooling_that_can_be_typed():
     rows = [
         SimpleNamespace(pooling=name, value=value) for name, value in (("weighted mean of all", 0.9), ("cls(1)", 0.5))
     ]
-    line = next_lines("sweep", {"model": "bert", "fit_on": None}, SimpleNamespace(shown=rows))
+    line = next_lines("sweep", {"model": "bert", "fit_on": None}, SimpleNamespace(falling=rows))
     assert line == "\nnext: bertflow inspect bert --pooling 'cls(1)'"
 
 

@@ -2,6 +2,7 @@ import json
 import re
 import shlex
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -104,6 +105,16 @@ def test_labels_are_probed_instead(tiny_bert, labels, capsys):
     printed = capsys.readouterr().out
     assert "accuracy" in printed
     assert "3 stratified folds (seed 0); 40 texts of labels.tsv, 2 labels" in printed
+
+
+def test_the_columns_of_labels_can_be_named(tiny_bert, labels, tmp_path, capsys):
+    table, lines = tmp_path / "odd.csv", Path(labels).read_text().splitlines()
+    table.write_text("\n".join(["what it says,kind", *(line.replace("\t", ",") for line in lines[-40:])]))
+    argv = ["sweep", str(tiny_bert), "--labels", str(table), "--layers", "1", "--tokens", "mean", "--device", "cpu"]
+    assert main(argv) == 3
+    assert "name those of text and label with --columns." in capsys.readouterr().err
+    assert main([*argv, "--columns", "what it says,kind"]) == 0
+    assert "40 texts of odd.csv, 2 labels" in capsys.readouterr().out
 
 
 @pytest.fixture

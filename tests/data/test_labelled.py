@@ -147,7 +147,8 @@ NOT_LABELLED = {
     "one label": ("a.tsv", "a dog\tanimal\na cat\tanimal\n", "{} should hold two labels or more, but holds 1. Give "
                   "more text."),
     "columns": ("a.csv", "a,b\nx,y\n", "{} should have the columns text + label | sentence + label | word + label, but "
-                "has a, b. Rename the columns that hold them to text, label."),
+                "has a, b. Rename the columns that hold them to text, label, or name those of text and label with "
+                "--columns."),
 }  # fmt: skip
 
 

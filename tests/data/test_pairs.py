@@ -65,7 +65,7 @@ def test_columns_and_how_the_rows_add_up_are_said(write, caplog):
     assert [message.split(": ", 1)[1] for message in caplog.messages] == [
         "using columns anchor, positive (unused: id; see --columns)",
         "using columns anchor, positive (unused: id)",
-        "using columns query, text",
+        "using columns query, text (see --columns)",
         "3 rows = 2 used + 1 whose query or text occurs before",
     ]
 
@@ -253,7 +253,8 @@ REFUSED = {
     "binary, one label": ("a\tb\tlabel\nx\ty\t1\nu\tv\t1\n", "{} gives all 2 pairs the same label, 1. Add pairs with "
                           "another label."),
     "retrieval, column": ("query\tbody\na\tb\n", "{} should have the columns query + text | question + answer, but has "
-                          "query, body. Rename the columns that hold them to text."),
+                          "query, body. Rename the columns that hold them to text, or name two of them with "
+                          "--columns."),
     "retrieval, one pair": ("query\ttext\na\tb\n", "{} holds 1 pair, but a ranking needs at least 2. Give more "
                             "pairs."),
 }  # fmt: skip

@@ -70,7 +70,8 @@ def test_few_resamples_become_as_many_as_the_tasks_need():
 def test_captions_say_how_the_numbers_were_made(pairs):
     report = score_sets({"it": ToyEncoder(hashes=None)}, [pairs], resamples=50)
     assert replace(report, aggregation="wmean").captions() == [
-        "cosine_spearman x 100; aggregation wmean (mean over the sub-sets of a task, weighted by their pairs); raw "
+        "cosine_spearman x 100 of toy (60 pairs); aggregation wmean (mean over the sub-sets of a task, weighted by "
+        "their pairs); raw "
         "text. 95 % intervals from 400 bootstrap resamples (seed 0; 400 a task at least): of pairs or queries, BCa; of "
         "sentences for averages over tasks. Significant: p < 0.05 by the paired bootstrap, over the tasks with Holm's "
         "correction.",
@@ -83,7 +84,7 @@ def test_how_much_of_the_scored_text_was_fitted_on_is_said_in_words(pairs):
     raw, half = ToyEncoder(), unique_sentences([pairs])
     fitted = CalibratedEncoder.fit(raw, Whitening(n_components=3), half[: len(half) // 2])
     report = score_sets({"raw": raw, "fitted": fitted}, [pairs], resamples=0)
-    assert "; 0 to 50 % of the scored text was in the fitting text. How" in [*report.answer()][-1]
+    assert "Pooling mean. 0 to 50 % of the scored text was in the fitting text. How" in [*report.answer()][-1]
     assert report.captions()[1].endswith(", 0 % of the scored text was in the fitting text.")
 
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -147,6 +148,13 @@ def test_the_best_row_has_the_largest_value(found):
     for best in found.best():
         own = [row.value for row in found.shown if row.column == best.column]
         assert best.value == max(own)
+
+
+def test_of_values_that_are_printed_alike_the_deepest_is_best(found):
+    alike = [replace(row, value=0.5 + 1e-9 * at) for at, row in enumerate(found.rows)]
+    tied = replace(found, rows=alike)
+    assert {row.pooling for row in tied.best()} == {"mean(4)"}
+    assert next(iter(tied.answer())).lines[0][0] == "mean(4)"
 
 
 def test_json_and_csv_hold_every_value(found):

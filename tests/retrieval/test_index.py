@@ -219,7 +219,8 @@ def test_who_missed_a_recalibration_is_refused_and_mixes_nothing(index, encoder,
 
 def test_an_index_that_is_there_is_not_built_over(index, encoder, refusal):
     assert refusal(AnswerIndex.create, index.path, encoder, error=UsageError) == (
-        f"{index.path} exists already. Add to it with `bertflow search add`, or choose another name."
+        f"{index.path} exists already. Choose another name, as {index.path.with_stem('faq-2')}. Or add answers with "
+        "new ids, from a table with a column id, by `bertflow search add`."
     )
 
 

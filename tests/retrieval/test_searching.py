@@ -45,6 +45,14 @@ def test_labels_can_be_a_mapping(path):
     assert {row["system"] for row in scores.rows} == {"raw", "bm25"}
 
 
+def test_an_encoder_that_bertflow_wrote_has_the_name_that_evaluate_gives_it(tiny_bert, tmp_path):
+    bertflow.load(tiny_bert, device="cpu").save(tmp_path / "fixed" / "encoder")
+    bertflow.build_index(tmp_path / "faq.index", ANSWERS, tmp_path / "fixed" / "encoder", device="cpu")
+    asked = {"A cat sleeps here.": frozenset({"cats"})}
+    scores = bertflow.evaluate_search(tmp_path / "faq.index", asked, resamples=0, device="cpu")
+    assert {row["system"] for row in scores.rows} == {"fixed/encoder", "bm25"}
+
+
 def test_what_cannot_be_asked_is_refused(path, refusal):
     with pytest.raises(UsageError, match="resamples should be from 0 to 1,000,000, got -1"):
         bertflow.evaluate_search(path, {}, resamples=-1)
