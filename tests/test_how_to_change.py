@@ -116,7 +116,7 @@ class TestACalibrator:
     def test_the_commands_know_it(self, bert, bertflow_, files, tmp_path):
         task = ("--tasks", files / "mine.tsv")
         out = bertflow_("evaluate", *bert, "--compare", "raw,reflect,mean(1)+reflect", "--fit_on", "eval", *task)
-        assert [line.split()[0] for line in out.splitlines()[3:6]] == ["raw", "reflect", "mean(1)+reflect"]
+        assert [line.split()[0] for line in out.splitlines()[4:7]] == ["raw", "reflect", "mean(1)+reflect"]
         out = bertflow_("inspect", *bert, "--compare", "raw,reflect", "--text", files / "text.txt", "--pairs", "none",
                         "--sentences", "60", "--output", tmp_path / "report")  # fmt: skip
         assert "reflect" in out
@@ -144,7 +144,7 @@ class TestATask:
 
     def test_the_commands_know_it(self, bert, bertflow_, data):
         task = ("--tasks", "mine30", "--data_dir", data)
-        assert bertflow_("evaluate", *bert, *task).splitlines()[1].split() == ["system", "Mine"]
+        assert bertflow_("evaluate", *bert, *task).splitlines()[2].split() == ["system", "Mine"]
         assert "mean(0)" in bertflow_("sweep", *bert, "--layers", "0", "--tokens", "mean", "--details", *task)
 
 
@@ -162,7 +162,7 @@ class TestASimilarity:
         (tmp_path / "faq.tsv").write_text("\n".join(lines) + "\n")
         out = bertflow_("evaluate", *bert, "--similarity", "chebyshev", "--tasks", files / "mine.tsv",
                         "--retrieval", tmp_path / "faq.tsv", "--output", tmp_path / "scores")  # fmt: skip
-        assert out.splitlines()[1].split()[:2] == ["system", "mine"]
+        assert out.splitlines()[2].split()[:2] == ["system", "mine"]
         rows = json.loads((tmp_path / "scores" / "results.json").read_text())["rows"]
         assert "chebyshev_spearman" in {row["metric"] for row in rows}
 
