@@ -66,9 +66,7 @@ def test_after_a_flow_that_was_not_trained_comes_fix_or_more_text(tmp_path):
     assert next_lines("train", given, run).startswith("\nnext: bertflow fix bert mine.txt --output fixed")
 
 
-@pytest.mark.parametrize(
-    ("purpose", "words"), [("search", "bertflow search build "), ("similarity", "bertflow score "), ("topic", "")]
-)
+@pytest.mark.parametrize(("purpose", "words"), [("similarity", "bertflow score "), ("topic", "")])
 def test_what_comes_after_fix_suits_the_purpose(purpose, words, tmp_path):
     (tmp_path / "encoder").mkdir()
     line = next_lines("fix", {"purpose": purpose, "vectors": None}, SimpleNamespace(folder=tmp_path))
