@@ -113,7 +113,7 @@ _MARKUP = (
 
 def docstring_sentences() -> list[str]:
     """Distinct sentences by exact text, in the order of packages, paths and lines."""
-    found = map(sentences, chain.from_iterable(_read_prose()))
+    found = map(sentences, chain.from_iterable(_read_prose(None)))
     return list(dict.fromkeys(chain.from_iterable(found)))
 
 

@@ -158,6 +158,12 @@ def test_the_seed_draws_the_sample(few_packages):
     assert (len(fitted), len(scored), len(set(fitted))) == (50, 20, 50)
 
 
+def test_sentences_and_pairs_are_of_one_reading(from_files):
+    from_files(one=documented("Return the name of a thing.\n\nThe name is looked up in the table of names."))
+    assert (len(docstring_sentences()), len(docstring_pairs())) == (2, 1)
+    assert docstrings._read_prose.cache_info().misses == 1
+
+
 def test_the_source_names_the_versions(few_packages):
     source = docstring_pairs().source
     assert source.startswith("docstrings of Python 3.")
