@@ -8,8 +8,7 @@
     docstring pairs    not of the user's text         mean reciprocal rank
 
 One half of the pairs chooses among the candidates, the other half judges the chosen one: on the pairs that chose it,
-the best of ten looks better than it is. Docstring pairs prove nothing on the user's text; they may speak
-against what is likely (``bertflow.advise.verdict``).
+the best of ten looks better than it is. Docstring pairs prove nothing; they may veto (``bertflow.advise.verdict``).
 """
 
 import re
@@ -64,12 +63,7 @@ class EvidenceKind:
     shown: Mapping[str, str]
 
 
-RANKING = {
-    "hit@1": "hit@1",
-    "mrr": "MRR",
-    "random_median_cosine": "random pairs: median cosine",
-    "random_p95_cosine": "95 %",
-}
+RANKING = {"hit@1": "hit@1", "mrr": "MRR", "random_median_cosine": "random median", "random_p95_cosine": "random 95 %"}
 LABELLED: Mapping[str, EvidenceKind] = {
     "graded": EvidenceKind(
         "graded labels", "cosine_spearman", "agreement with your scores", {"cosine_spearman": "Spearman"}
@@ -263,9 +257,9 @@ class Judgement:
         evidence, task = self.evidence, self.evidence.judging.task
         columns = [Column(title, Place(task, "all", metric)) for metric, title in evidence.kind.shown.items()]
         n, chosen = len(evidence.judging), self.chosen
-        who = f"Chosen on {len(evidence.choosing):,} pairs ({chosen or 'nothing was tried'}), tested on {n:,} others"
-        if len(self._candidates) == 1:
-            who = f"{chosen} was tested on {n:,} pairs"
+        who = f"{chosen or 'nothing'} was tested on {n:,} pairs"
+        if len(self._candidates) > 1:
+            who = f"Chosen on {len(evidence.choosing):,} pairs ({chosen}), tested on {n:,} others"
         if evidence.asked:
             who = f"{n:,} of {evidence.asked:,} are filled in; chosen on all of them ({chosen})"
         how = f"{who}. x 100, and cosines as they are."
@@ -295,8 +289,7 @@ class Judgement:
             if candidate == self.chosen and proven(gain) and not self.proves:
                 said += f", but not significantly for the best of {len(self._candidates)}"
             said += (
-                ". These are the pairs on which the candidates differ most, so the difference counts: a score on "
-                "them does not hold for other pairs"
+                ". Candidates differ most on these pairs, so the difference counts: a score does not hold for others"
             )
         what = f"{kind.plain} ({kind.shown[kind.metric]} x 100)"
         return f"{on}, {what} is {after:.1f} with {candidate} and {before:.1f} raw{said}."

@@ -166,8 +166,7 @@ def load_answers(path: str | Path, columns: str | None = None, numbered: bool = 
 
     Args:
         path: A table, or a .txt of one answer per line.
-        columns: The column of text; or those of id, text and, if there are any, past questions. By default found by
-            their names.
+        columns: That of text; or those of id, text and, if there are any, past questions; else found by their names.
         numbered: Whether answers without a column id get their numbers as ids, from 1; which is said.
 
     Raises:
@@ -176,14 +175,13 @@ def load_answers(path: str | Path, columns: str | None = None, numbered: bool = 
     """
     do = "Name the column of text with --columns; or those of id, text and, if there are any, past questions."
     named = split_columns(columns, "text, or id, text and, if there are any, past questions, as a,b or a,b,c", 1, 2, 3)
-    lines = int(is_plain_text(path))
-    table, names = open_columns(path, COLUMNS["answers"], named, lines, do, named=True, first=["id"])
+    table, names = open_columns(path, COLUMNS["answers"], named, is_plain_text(path), do, named=True, first=["id"])
     start = int("id" in map(str.casefold, names) or len(named or ()) > 1)
     if not start and not numbered:
         raise DataError(f"{path} has no column id. Add one, or name the column that holds the ids with --columns.")
     if named or not start:
-        ids = f": {names[0]} holds the ids" if start else " has no column id: the answers are numbered from 1"
-        logger.info("%s%s.", path, ids)
+        no_ids = " has no column id: the answers are numbered from 1"
+        logger.info("%s%s.", path, f": {names[0]} holds the ids" if start else no_ids)
     found: dict[str, int] = {}
 
     def answer(row: TableRow) -> Answer:
