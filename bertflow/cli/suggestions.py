@@ -11,7 +11,6 @@ from typing import Any
 
 from bertflow.cli.program import IMPORT, imported
 from bertflow.data import DOCSTRINGS
-from bertflow.data.columns import TextColumns
 from bertflow.encoder.embedded import embedded_encoder
 from bertflow.errors import MissingExtraError
 from bertflow.evaluation.names import split_name
@@ -96,7 +95,7 @@ def _fix(given: Given, advice: Any) -> list[Words]:
     return []
 
 
-def _answers(given: Given, columns: TextColumns | None) -> list[object]:
+def _answers(given: Given, columns: Any) -> list[object]:
     """The text of ``fix`` as what is searched: of a table the texts alone, with their ids if it has some."""
     read = [*(name for name in columns.unused if name.casefold() == "id"), columns.names[-1]] if columns else []
     return ["--answers", given["text"], *option_words(columns=",".join(read) or None)]
