@@ -216,7 +216,7 @@ def _read_all(request: Request, most: int) -> tuple[str, SentenceEncoder, str, D
         lines = None if text is None else [line for document in documents for line in document.sentences]
         asked = None if request.query_vectors is None else Path(request.query_vectors)
         name, opened = str(request.vectors), VectorEncoder(Path(request.vectors), lines, most, request.seed, asked)
-        documents = documents or Documents(Document((sentence,)) for sentence in opened.sentences)
+        documents = documents or Documents((Document((one,)) for one in opened.sentences), unit="vectors")
     return name, opened, Path(text).name if isinstance(text, str | Path) else "" if text is None else "text", documents
 
 

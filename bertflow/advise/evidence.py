@@ -256,12 +256,12 @@ class Judgement:
         """All systems on the judging half, x 100."""
         evidence, task = self.evidence, self.evidence.judging.task
         columns = [Column(title, Place(task, "all", metric)) for metric, title in evidence.kind.shown.items()]
-        n, chosen = len(evidence.judging), self.chosen
-        who = f"{chosen or 'nothing'} was tested on {n:,} pairs"
+        n = len(evidence.judging)
+        who = f"{self.chosen or 'nothing'} was tested on {n:,} pairs"
         if len(self._candidates) > 1:
-            who = f"Chosen on {len(evidence.choosing):,} pairs ({chosen}), tested on {n:,} others"
+            who = f"Chosen on {len(evidence.choosing):,} pairs ({self.chosen}), tested on {n:,} others"
         if evidence.asked:
-            who = f"{n:,} of {evidence.asked:,} are filled in; chosen on all of them ({chosen})"
+            who = f"{n:,} of {evidence.asked:,} are filled in; chosen on all of them ({self.chosen})"
         how = f"{who}. x 100, and cosines as they are."
         return Section(evidence.kind.title.capitalize(), self.judging.table(columns), (how, *self.judging.captions()))
 

@@ -63,7 +63,7 @@ class Documents(list[Document]):
     Args:
         documents: The documents.
         lines: Number of lines of the text, those included that are empty; None counts those of the documents.
-        unit: What is counted: lines, rows, or the cells of rows.
+        unit: What is counted: lines, rows, the cells of rows, or vectors.
         columns: Where a table holds them; None for plain text.
     """
 

@@ -75,7 +75,7 @@ class Vetoes(Mapping[str, tuple[str, ...]]):
         elif bare and not self._queries:
             found.append(UNKNOWN)
         if self._queries and (far := breadth.strangeness(raw.encode_query(self._queries))) > FOREIGN:
-            found.append(f"Your queries are unlike it: {far:.0f} times as far away as its lines.")
+            found.append(f"Your queries are unlike the text: {far:.0f} times as far away as its lines.")
         return tuple(found)
 
     @cached_property
