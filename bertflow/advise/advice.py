@@ -59,7 +59,7 @@ SHOWN: Mapping[str, tuple[str, str]] = {
     "median": ("median", ".3f"),
     "95 %": ("p95", ".3f"),
     "participation ratio": ("participation", ".0f"),
-    "length": ("norm", ".3g"),
+    "norm": ("norm", ".3g"),
 }
 """Column of the table of geometry -> what it shows of a ``Geometry``, and how."""
 
@@ -181,7 +181,7 @@ class Advice(AbstractResult):
             for one in (one.evidence for one in self.evidence[:1] if not one.evidence.mined):
                 n = sum(map(len, (one.judging, one.choosing)[: 1 if one.asked else 2]))
                 more = f"more pairs (the {n:,} given are too few to tell)"
-            yield f"prove     give {'the text of the vectors and ' * lacks_text(self.encoder.raw)}--labels FILE, {more}"
+            yield f"prove     with {'the text of the vectors and ' * lacks_text(self.encoder.raw)}--labels FILE, {more}"
 
     def parts(self) -> Iterator[Table | Section | str]:
         """The answer; the other reasons; the geometry before and after, and the evidence; what else there is to say."""

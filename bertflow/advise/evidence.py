@@ -163,12 +163,12 @@ def _words(text: str) -> list[str]:
 def announced(evidence: Sequence[Evidence], missing: str, purpose: str, bare: bool = False) -> str:
     """What can be said in the end, before anything is encoded: which evidence decides, and how much there is."""
     if not evidence:
-        agree = "" if bare else ", and pairs from Python docstrings may veto it, if the text is in their language"
+        agree = "" if bare else ", and pairs from docstrings may veto it, if the text is in English"
         return (
             f"{missing} So nothing can be proven on it: the geometry decides whether a change is likely to help{agree}."
         )
     first, *others = evidence
-    beside = f"; {', '.join(_counted(one) for one in others)} are shown beside" if others else ""
+    beside = f"; {', '.join(_counted(one) for one in others)} are shown, too" if others else ""
     if first.asked:
         return (
             f"{len(first.judging):,} of {first.asked:,} {first.kind.title} are filled in and decide: all of them "
@@ -262,7 +262,7 @@ class Judgement:
             who = f"Chosen on {len(evidence.choosing):,} pairs ({self.chosen}), tested on {n:,} others"
         if evidence.asked:
             who = f"{n:,} of {evidence.asked:,} are filled in; chosen on all of them ({self.chosen})"
-        how = f"{who}. x 100, and cosines as they are."
+        how = f"{who}. Scores are x 100, cosines are not."
         return Section(evidence.kind.title.capitalize(), self.judging.table(columns), (how, *self.judging.captions()))
 
     def as_dict(self) -> dict[str, Any]:

@@ -208,7 +208,7 @@ def sweep_poolings(
         f"Spearman of the cosine x 100; {what}, {last['aggregation']}, {last['n']} pairs; {len(sentences)} sentences, "
         f"embedded once; {described['encoder']}.",
         f"Whitening and the token counts of sif were fitted on {fitted_on}: {setting(seen)} "
-        f"({seen:.0%} of the scored sentences seen).",
+        f"({100 * seen:.0f} % of the scored sentences seen).",
         *(f"{name} gives every sentence the same vector, so it has no score." for name in constant),
     ]
     facts = {"constant": constant, "sentences": len(sentences), "fitted_on": fitted_on}

@@ -178,7 +178,7 @@ class LabelledThreshold:
     def __str__(self) -> str:
         """One line."""
         return (
-            f"cosine {self.value:.4f} ({self.level:.0%} interval {self.low:.4f} to {self.high:.4f}) for a "
+            f"cosine {self.value:.4f} ({100 * self.level:.0f} % interval {self.low:.4f} to {self.high:.4f}) for a "
             f"{self.wanted} of {self.target:g} (on the labelled pairs {self.passing})"
         )
 

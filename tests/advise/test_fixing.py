@@ -126,7 +126,7 @@ def test_for_search_mined_pairs_decide_before_graded_labels(encoder, tmp_path):
     assert advice.verdict == "whiten"
     assert not any("Mined pairs measure search" in reason for reason in advice.reasons)
     undecided = replace(advice, evidence=advice.evidence[1:], standing=LIKELY, folder=tmp_path)
-    assert "prove     give --labels FILE, more pairs (the 150 given are too few to tell)" in [*undecided.answer()]
+    assert "prove     with --labels FILE, more pairs (the 150 given are too few to tell)" in [*undecided.answer()]
 
 
 def test_an_encoder_without_tokens_is_judged_with_its_own_pooling(tiny_bert, tmp_path):
@@ -581,7 +581,7 @@ def test_a_catalogue_leaves_the_encoder_as_it_is_and_puts_the_change_beside_it(m
     assert (advice["system"], advice["beside"]) == ("raw", "abtt(1)")
     printed = capsys.readouterr().out
     assert "beside    " in printed
-    assert "prove     give --labels FILE, 100 pairs or more" in printed
+    assert "prove     with --labels FILE, 100 pairs or more" in printed
     assert "The text is narrow" in printed
     assert bertflow.load(str(tmp_path / "fixed" / "encoder"), device="cpu").calibrator is None
     assert bertflow.load(str(tmp_path / "fixed" / "vetoed"), device="cpu").calibrator is not None

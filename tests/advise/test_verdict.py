@@ -321,7 +321,7 @@ def test_what_can_be_said_is_announced():
     evidence = [Evidence(LABELLED["graded"], range(60), range(60)), Evidence(MINED, range(200), range(200))]
     assert announced(evidence, "", "all") == (
         "120 graded labels decide: half of them choose the change, half test it, and may prove it; 400 "
-        "mined pairs are shown beside"
+        "mined pairs are shown, too"
     )
     mined = evidence[1:]
     assert announced(mined, "", "all") == (
