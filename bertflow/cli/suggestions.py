@@ -33,10 +33,14 @@ def next_lines(name: str, given: Given, result: Any) -> str:
         given: Its arguments.
         result: What it gave back.
     """
-    own = [word for module in imported for word in (IMPORT, module)]
-    steps = STEPS.get(name, lambda *_: ())(given, result)
-    lines = [" ".join([command_line(words), *own]) for words in steps]
+    lines = [*map(_typed, STEPS.get(name, lambda *_: ())(given, result))]
     return "\nnext: " + "\n      ".join(lines) if lines else ""
+
+
+def _typed(words: Words) -> str:
+    """A command with the modules that this one imported; what is said in words as it is."""
+    own = [word for module in imported for word in (IMPORT, module)]
+    return command_line(words if isinstance(words, str) else [*words, *own])
 
 
 def _options(given: Given, *names: str) -> list[object]:
@@ -86,7 +90,7 @@ def _fix(given: Given, advice: Any) -> list[Words]:
         if given["purpose"] == "search":
             index = new_place(folder / "text.index")
             return [["search", "build", index, *_answers(given, advice.text.columns), "--model", encoder]]
-        pairs = f"to score a table of pairs: {command_line(['score', encoder, 'FILE'])}"
+        pairs = f"to score a table of pairs: {_typed(['score', encoder, 'FILE'])}"
         return [pairs] if given["purpose"] == "similarity" else _after(encoder)
     if vectors is None:
         return [["inspect", given["encoder"]]]
@@ -114,7 +118,7 @@ def _train(given: Given, run: Any, name: str = "train") -> list[Words]:
         how = {"text": text[0] if len(text) == 1 else None, "n": run.record.n_train + run.record.n_held_out}
         return _after(opened.get("model"), calibrated=False, **how, options=_options(opened, "pooling", "max_length"))
     judged = ["evaluate", run.folder, "--retrieval", "FILE" if text else DOCSTRINGS, "--compare", "raw,whitening"]
-    return [f"{LABELLED}{command_line(judged)}" if text else judged]
+    return [f"{LABELLED}{_typed(judged)}" if text else judged]
 
 
 def _embed(given: Given, embedded: Any) -> list[Words]:

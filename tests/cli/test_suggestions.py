@@ -123,6 +123,17 @@ def test_the_column_of_the_text_of_a_collection_is_named_again(tmp_path):
     assert line == f"\nnext: bertflow search ask lancedb:docs '{suggestions.QUESTION}' {named}"
 
 
+def test_commands_import_what_this_one_imported_and_what_is_said_in_words_does_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(suggestions, "imported", ["my part"])
+    (tmp_path / "calibrator").mkdir()
+    record = SimpleNamespace(untrained="", n_train=150, n_held_out=0)
+    run = SimpleNamespace(status="done", note="", folder=tmp_path, record=record)
+    given = {"text": TextOptions(["mine.txt"]), "encoder": {"model": "bert"}}
+    assert next_lines("train", given, run).endswith(" --retrieval FILE --compare raw,whitening --import 'my part'")
+    record.untrained = "Too few."
+    assert next_lines("train", given, run).endswith("mine.txt has 150")
+
+
 def test_a_command_that_leaves_nothing_says_nothing():
     assert next_lines("tokens", {}, object()) == ""
     only_checked = type("Embedded", (), {"store": type("Store", (), {"folder": "s"}), "seconds": None})
