@@ -14,6 +14,7 @@ options can hold all of them. The command line overrides the file, wherever ``--
 
 import inspect
 import json
+import logging
 import sys
 import time
 from argparse import SUPPRESS
@@ -35,8 +36,8 @@ from typing_extensions import is_typeddict
 import bertflow
 from bertflow.cli.commands import COMMANDS, Row
 from bertflow.cli.options import FILLED, Option, described, examples_of, options_in, options_of, plain
-from bertflow.cli.printing import print_parts, say
-from bertflow.cli.program import DEBUG, HELP, IMPORT, is_first_process, listed, without_secrets
+from bertflow.cli.printing import height, print_parts, say
+from bertflow.cli.program import DEBUG, HELP, IMPORT, Notes, is_first_process, listed, without_secrets
 from bertflow.cli.spelling import PRINT, HelpFormatter, Spelling, limit_yaml, name_as_typed
 from bertflow.cli.suggestions import next_lines
 from bertflow.data.lines import skip_bad
@@ -45,6 +46,8 @@ from bertflow.files import require_place, write_json
 from bertflow.registry import flat_options
 
 CONFIG = "config"
+LONG = 12
+"""Lines of an answer: above them what was said before it may be out of sight."""
 UNREPEATED = ("output", "resume", "skip_bad")
 """Options of a training that belong to this call and not to its repetition."""
 
@@ -99,10 +102,10 @@ class Command:
             raise
         if result is None or not is_first_process():
             return 0
+        parts = [] if as_json else [*(result.parts() if own.get("details") else result.answer())]
         if as_json:
             print(result.to_json(), end="")
-        else:
-            print_parts(result.parts() if own.get("details") else result.answer(), output)
+        print_parts(parts, output)
         if output:
             result.save(output)
             facts = {"arguments": argv, "seconds": round(time.perf_counter() - begin, 1), **result.run_facts()}
@@ -110,6 +113,9 @@ class Command:
         if skip:
             said = f"skipped {how_many(len(skipped), 'rows')}, listed in {skip}"
             print(said, file=sys.stderr if as_json else sys.stdout)
+        for notes in logging.getLogger("bertflow").handlers if sys.stdout.isatty() and height(parts) > LONG else ():
+            if isinstance(notes, Notes):
+                notes.repeat()
         if not as_json:
             defaults = {one.parameter or one.name: one.default for one in self.options}
             given = {name: None if value == defaults.get(name) else value for name, value in arguments.items()}

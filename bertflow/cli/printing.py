@@ -91,6 +91,12 @@ def print_parts(parts: Iterable[Table | Section | str], output: object = None) -
                 out.print(printed, soft_wrap=True)
 
 
+def height(parts: Iterable[Table | Section | str]) -> int:
+    """Lines of what a person reads of a result, before any are broken."""
+    tables = (one.table if isinstance(one, Section) else one for one in parts)
+    return sum(one.count("\n") + 1 if isinstance(one, str) else len(one.lines) + 4 for one in tables)  # and a head
+
+
 def fitting(table: Table, width: int) -> Iterator[Table]:
     """The table in pieces that are no wider, each with the first column; whole where it has text that can be broken."""
     widths, first = table.widths, 1

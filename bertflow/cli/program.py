@@ -62,7 +62,7 @@ ADVICE: Mapping[int, str] = {
 }
 """What to do about what the operating system refuses, by its number."""
 USING = re.compile(r": using columns? ")
-"""Words of a note on what is read of a table, which is said again below the answer."""
+"""Words of a note on what is read of a table, which is said again below a long answer."""
 RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID")
 """Variables in which launchers write which process this is; the first that is set counts, as in Lightning."""
 
@@ -262,6 +262,11 @@ class Notes(logging.Handler):
             self.said[message] = None
             say(f"note: {message}", sys.stderr)
 
+    def repeat(self) -> None:
+        """Say once more what was read of tables, which a long answer has moved out of sight."""
+        for message in filter(USING.search, self.said):
+            say(f"note: {message}", sys.stderr)
+
 
 @contextmanager
 def notes_on_stderr() -> Iterator[None]:
@@ -275,9 +280,6 @@ def notes_on_stderr() -> Iterator[None]:
             if not speaks:
                 warnings.simplefilter("ignore")
             yield
-            if sys.stdout and sys.stdout.isatty():  # the answer may be longer than the screen
-                for message in filter(USING.search, handler.said):
-                    say(f"note: {message}", sys.stderr)
     finally:
         logger.removeHandler(handler)
 

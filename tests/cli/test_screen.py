@@ -27,12 +27,34 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize("name", ANSWERS)
-def test_an_answer_is_seen_at_once(name, place, inputs, monkeypatch):
-    same = [f"{one}\t{other}\t{int(one == other)}\n" for one in SENTENCES[:20] for other in (one, SENTENCES[200])]
-    (place / "same.tsv").write_text("sentence1\tsentence2\tlabel\n" + "".join(same))
-    monkeypatch.setattr("sys.stdout", terminal := Terminal())
+def printed(line, monkeypatch, *streams):
+    """What a command prints in a terminal of 80 columns and 24 lines."""
     for size, value in {"COLUMNS": "80", "LINES": "24", "TERM": "xterm"}.items():
         monkeypatch.setenv(size, value)
-    assert main(words(ANSWERS[name])) == 0
-    assert 5 < terminal.getvalue().count("\n") <= 23, terminal.getvalue()  # one is left for the next command
+    terminal = Terminal()
+    for stream in streams:
+        monkeypatch.setattr(f"sys.{stream}", terminal)
+    assert main(words(line)) == 0
+    return terminal.getvalue()
+
+
+@pytest.fixture
+def same(place):
+    """A file of pairs that are copies, or not."""
+    rows = [f"{one}\t{other}\t{int(one == other)}\n" for one in SENTENCES[:20] for other in (one, SENTENCES[200])]
+    (place / "same.tsv").write_text("sentence1\tsentence2\tlabel\n" + "".join(rows))
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_an_answer_is_seen_at_once(name, same, inputs, monkeypatch):
+    answer = printed(ANSWERS[name], monkeypatch, "stdout")
+    assert 5 < answer.count("\n") <= 23, answer  # one is left for the next command
+
+
+@pytest.mark.parametrize(
+    ("line", "times"), [(ANSWERS["score by labels"], 1), (LINES["sweep"], 2)], ids=["short", "long"]
+)
+def test_what_is_read_of_a_table_is_said_again_below_a_long_answer(line, times, same, inputs, monkeypatch):
+    answer, _, following = printed(line, monkeypatch, "stdout", "stderr").rpartition("next: ")
+    assert answer.count("using columns sentence1, sentence2, ") == times
+    assert "using columns" not in following
