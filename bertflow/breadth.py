@@ -54,6 +54,8 @@ SHORT = 3
 NARROW = 3.0
 """Novelty above which a text is narrow: 1.0 to 1.2 on broad text, 1.2 to 2 on captions and descriptions, 7 or more on
 lists of words, copies and templates (benchmarks/harm.md)."""
+MANY_TIMES = 100
+"""Novelty above which its value says nothing: rows of copies have no distance to speak of."""
 FOREIGN = 20.0
 """Strangeness above which other text is of another kind: 1 to 9 where a map that was fitted to the text helped."""
 TOPICS, FOLDS = 20, 5
@@ -91,7 +93,7 @@ class Breadth:
         return (
             *([f"most of its texts have at most {SHORT} words"] if self.titles else []),
             *([f"it has about {self.words:.0f} different words per {RUNNING:,}"] if few else []),
-            *([f"new topics are {self.novelty:.1f} times as far away as other lines"] if self.novelty > NARROW else []),
+            *([f"new topics are {times(self.novelty)} as far away as other lines"] if self.novelty > NARROW else []),
         )
 
     @property
@@ -106,8 +108,13 @@ class Breadth:
     def __str__(self) -> str:
         """One line."""
         if not self.narrow:
-            return f"The text is broad (new topics are {self.novelty:.1f} times as far away as other lines)."
+            return f"The text is broad (new topics are {times(self.novelty)} as far away as other lines)."
         return f"The text is narrow ({', '.join(self.signs)}): a map that is fitted to it may harm search."
+
+
+def times(ratio: float) -> str:
+    """A ratio of distances in words."""
+    return f"{ratio:.1f} times" if ratio < MANY_TIMES else f"more than {MANY_TIMES} times"
 
 
 def breadth_of(x: NDArray[np.floating], texts: Sequence[str] | None = None) -> Breadth | None:

@@ -86,15 +86,15 @@ def require_room(path: Path, size: int) -> None:
 def require_files(*paths: object, parts: bool = False) -> None:
     """Refuse files that are missing, or pipes, which cannot be read twice, before anything is read.
 
-    What is not a path, or is on the hub, is not checked. ``parts`` are those of a folder that was written whole, not
-    files that a user names. The first one that is not a file is told by a ``DataError``.
+    What is not a path, or is on the hub, is not checked. ``parts`` are those of a folder that was written whole.
     """
     for path in paths:
         place = Path(path).expanduser() if isinstance(path, str | Path) and not str(path).startswith("hub:") else None
         if place is None or place.is_file():
             continue
         if place.is_dir():
-            wrong, do = "is a folder", "Name the files in it."
+            wrong = "is a folder"
+            do = "Name the encoder before the text." if (place / "config.json").is_file() else "Name the files in it."
         elif not place.exists():
             wrong = "is a link that leads nowhere" if place.is_symlink() else "is missing"
             do = "Give the path of an existing file."

@@ -31,6 +31,12 @@ def test_a_cloud_is_broad_and_templates_are_narrow():
     assert breadth_of(templates(1000)).narrow
 
 
+def test_a_large_novelty_is_not_said_to_the_digit():
+    few = replace(breadth_of(templates(1000)), novelty=2771.9)
+    assert "new topics are more than 100 times as far away as other lines" in str(few)
+    assert "new topics are 1.2 times as far away" in str(replace(few, novelty=1.2))
+
+
 def test_the_distance_of_rows_left_out_at_random_is_one_where_there_are_many():
     assert breadth_of(cloud(3000)).at_random == pytest.approx(1, abs=0.1)
 

@@ -50,8 +50,8 @@ REASONS = 3
 ASKED = "ask.csv"
 BESIDE = "vetoed"
 """The folder of a change that something speaks against."""
-NEAR_ONE = 0.9
-"""Cosine above which a threshold has six digits."""
+NEAR_ONE = (0.9, 0.99)
+"""Cosines from which on a threshold has four digits, and six."""
 SHOWN: Mapping[str, tuple[str, str]] = {
     "dim": ("dim", "d"),
     "mean cosine": ("mean", ".3f"),
@@ -159,7 +159,7 @@ class Advice(AbstractResult):
         """The cosine from which on two texts are a match."""
         with suppress(UsageError):
             at = self.scores.strict_threshold()
-            n, value = f"{1 / at.rate:,.0f}", f"{at.value:.{2 if at.value < NEAR_ONE else 6}f}"
+            n, value = f"{1 / at.rate:,.0f}", f"{at.value:.{2 + 2 * sum(at.value >= near for near in NEAR_ONE)}f}"
             if at.of_copies:
                 yield f"threshold none: {at.of_copies}"
             else:

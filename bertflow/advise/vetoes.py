@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bertflow.advise.bare_vectors import lacks_text
 from bertflow.advise.reading import SplitText
-from bertflow.breadth import FEWEST, FOREIGN, breadth_of
+from bertflow.breadth import FEWEST, FOREIGN, breadth_of, times
 from bertflow.calibration.spelling import RAW
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.retrieval.comparing import SHARED, nearest_rows, share_in_common
@@ -75,7 +75,7 @@ class Vetoes(Mapping[str, tuple[str, ...]]):
         elif bare and not self._queries:
             found.append(UNKNOWN)
         if self._queries and (far := breadth.strangeness(raw.encode_query(self._queries))) > FOREIGN:
-            found.append(f"Your queries are unlike the text: {far:.0f} times as far away as its lines.")
+            found.append(f"Your queries are unlike the text: {times(far)} as far away as its lines.")
         return tuple(found)
 
     @cached_property

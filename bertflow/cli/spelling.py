@@ -78,7 +78,8 @@ class Spelling:
                 given[f"--{name}"] = [json.dumps(taken)] if "." in name and len(taken) > 1 else [*taken]
                 del free[: len(taken)]
         if free:
-            raise UsageError(f"Unrecognized arguments: {' '.join(free)}. {self.hint}")
+            text = f" Text is given by --text {free[0]}." if "--text" in self.known and Path(free[0]).is_file() else ""
+            raise UsageError(f"Unrecognized arguments: {' '.join(free)}.{text} {self.hint}")
         kinds = dict([*self.known.values(), *self.places])
         return [word for name, values in given.items() for word in _joined(name, values, kinds.get(name[2:]))]
 

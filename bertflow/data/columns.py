@@ -65,6 +65,12 @@ Scale = tuple[float, float]
 """The lowest and the highest score there can be."""
 ANY_SCALE: Scale = (-1e100, 1e100)
 """Range of a user's own scores; beyond it their square is infinite."""
+TAKEN_BY: Mapping[str, str] = {
+    "graded": "scores of pairs, which `bertflow fix --labels` and `bertflow evaluate --tasks` take. Where a column "
+    "label is wanted, it should be 1 for pairs that match, and 0 for others",
+    "answered": "questions and the ids of their answers, which `bertflow search evaluate --labels` takes",
+}
+"""Kinds of tables that are given where others are wanted, and where they belong."""
 LEAST_WORDS = 3
 """Fewest words of each text of a pair; in the median, of a column of text."""
 MOST_REPEATED = 0.5
@@ -119,6 +125,7 @@ def open_columns(
     """
     suffix = ".tsv" if is_plain_text(path) else table_suffix(path)
     table = open_table(path, columns, suffix)
+    do = next((f"It holds {said}." for kind, said in TAKEN_BY.items() if table.known(COLUMNS[kind])), do)
     if columns is None and suffix == ".tsv" and len(table.columns) == headless and not table.known(choices):
         columns = [str(k + 1) for k in range(headless)]
         table = open_table(path, columns, suffix)

@@ -58,7 +58,7 @@ class Hits(AbstractResult):
         if any(hit.out_of_domain for hit in self.hits):
             yield (
                 "The question is out of domain: it is unlike the text that the encoder was fitted on, so its scores "
-                "and percentiles are not reliable. Fit the encoder on text of this kind as well."
+                "are not reliable. `bertflow fix` helps, on text that holds such questions as well."
             )
         if not self.hits:
             yield "The index is empty."

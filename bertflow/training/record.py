@@ -117,7 +117,11 @@ class FitRecord:
         if self.left_alone or self.kept != "start" or self.interrupted:
             return f"{self.left_alone}." if self.left_alone else ""
         few = f"{self.n_train:,} rows are too few to train a flow (give {ENOUGH_TEXT:,} or more)"
-        why = "Training did not improve the flow on held-out rows (more text may help)" if self.steps else few
+        why = (
+            "Training did not improve the flow on held-out rows (more epochs or more text may help)"
+            if self.steps
+            else few
+        )
         return f"{why}, so what is kept is a linear map, such as whitening."
 
     def summary(self) -> str:

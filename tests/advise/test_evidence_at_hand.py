@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -170,6 +171,15 @@ def test_a_threshold_that_queries_of_the_text_reach_is_not_printed(encoder):
     advice, _ = fixed(encoder, lines, queries=lines)
     (line,) = (line for line in advice.answer() if line.startswith("threshold"))
     assert line == f"threshold none: {COPIES.format(1000)}"
+
+
+@pytest.mark.parametrize(("value", "said"), [(0.4123, "0.41"), (0.97258, "0.9726"), (0.998647, "0.998647")])
+def test_a_threshold_near_1_has_more_digits(encoder, value, said, monkeypatch):
+    advice, _ = fixed(encoder, plain(900))
+    found = replace(advice.scores.strict_threshold(), value=value)
+    monkeypatch.setattr(type(advice.scores), "strict_threshold", lambda self: found)
+    (line,) = (line for line in advice.answer() if line.startswith("threshold"))
+    assert line == f"threshold a cosine of {said} or more is a match: 1 of 1,000 random pairs passes"
 
 
 def test_queries_choose_nothing(encoder):

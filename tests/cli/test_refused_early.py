@@ -367,6 +367,11 @@ def test_what_is_wrong_by_itself_is_refused_before_anything_is_read(command, wro
     assert EARLY[command][wrong] in error_line(main([*CALLS[command].split(), *wrong.split()]), code)
 
 
+def test_a_text_that_has_a_name_is_not_given_by_place(place, error_line):
+    said = error_line(main(["inspect", "BERT", "text.txt"]), 2)
+    assert "Unrecognized arguments: text.txt. Text is given by --text text.txt. `bertflow inspect --help`" in said
+
+
 HEADERS = {
     "fix BERT nli.tsv --columns no,text --output out/new": "nli.tsv has no column 'no'",
     "train --encoder.model=BERT --data.sentences=nli.tsv --data.columns=[a] --output=out/new": "has no column 'a'",

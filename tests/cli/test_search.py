@@ -64,8 +64,8 @@ def test_a_question_out_of_domain_is_said(folder, tiny_bert, capsys):
         told(capsys, *build)
         strange, ordinary = "eats " * 8, "the big man sleeps in the garden"
         said = (
-            "The question is out of domain: it is unlike the text that the encoder was fitted on, so its scores and "
-            "percentiles are not reliable. Fit the encoder on text of this kind as well.\n"
+            "The question is out of domain: it is unlike the text that the encoder was fitted on, so its scores "
+            "are not reliable. `bertflow fix` helps, on text that holds such questions as well.\n"
         )
         assert told(capsys, "ask", f"{encoder}.index", strange).endswith(said)
         assert said not in told(capsys, "ask", f"{encoder}.index", ordinary)

@@ -70,6 +70,7 @@ REFUSED = {
                     "again."),
     "missing": ("a.txt", None, "{} is missing. Give the path of an existing file."),
     "a folder": ("a/b.txt", None, "{.parent} is a folder. Name the files in it."),
+    "an encoder": ("bert/config.json", None, "{.parent} is a folder. Name the encoder before the text."),
 }  # fmt: skip
 
 
@@ -77,7 +78,7 @@ REFUSED = {
 def test_what_is_no_text_is_refused(write, refusal, case):
     name, content, message = REFUSED[case]
     path = write(name, content or b"")
-    if content is None:
+    if content is None and case != "an encoder":
         path.unlink()
-    given = path.parent if case == "a folder" else path
+    given = path.parent if case in ("a folder", "an encoder") else path
     assert refusal(lambda: list(read_lines(given))) == message.format(path)

@@ -248,6 +248,14 @@ REFUSED = {
     "graded, no scores": ("sentence1\tsentence2\tlabel\na\tb\t1\n", "{} should have the columns sentence1 + sentence2 "
                           "+ score | sentence_A + sentence_B + relatedness_score, but has sentence1, sentence2, label. "
                           "Rename the columns that hold them to score."),
+    "binary, scores": ("sentence1\tsentence2\tscore\nx\ty\t2\n", "{} should have the columns a + b + label | "
+                       "sentence1 + sentence2 + label | question + sentence + label, but has sentence1, sentence2, "
+                       "score. It holds scores of pairs, which `bertflow fix --labels` and `bertflow evaluate "
+                       "--tasks` take. Where a column label is wanted, it should be 1 for pairs that match, and 0 for "
+                       "others."),
+    "retrieval, ids": ("question\tid\nx\t2\n", "{} should have the columns query + text | question + answer, but has "
+                       "question, id. It holds questions and the ids of their answers, which `bertflow search evaluate "
+                       "--labels` takes."),
     "binary, label": ("a\tb\tlabel\nx\ty\t2\n", "{}, line 2: a label should be one of 0, 1, not_entailment, "
                       f"entailment, got '2'. {SCORES}"),
     "binary, one label": ("a\tb\tlabel\nx\ty\t1\nu\tv\t1\n", "{} gives all 2 pairs the same label, 1. Add pairs with "
