@@ -288,9 +288,7 @@ class Judgement:
             on = f"On {len(self.evidence.judging):,} of {self.evidence.asked:,} {kind.title} (used to choose it)"
             if candidate == self.chosen and proven(gain) and not self.proves:
                 said += f", but not significantly for the best of {len(self._candidates)}"
-            said += (
-                ". Candidates differ most on these pairs, so the difference counts: a score does not hold for others"
-            )
+            said += ". These pairs were picked where candidates differ most, so only the difference counts"
         what = f"{kind.plain} ({kind.shown[kind.metric]} x 100)"
         return f"{on}, {what} is {after:.1f} with {candidate} and {before:.1f} raw{said}."
 

@@ -151,7 +151,7 @@ class Sweep(AbstractResult):
         if len(table.lines) > BEST:
             which = "The best of the layers asked for, and the best of all:" if asked else "These are the best"
             yield f"{which} {BEST} of {len(table.lines)} poolings. All of them: {REST}."
-        yield self.how[0]
+        yield from self.how[:2]
         yield Strong("\n".join(self._best_lines()))
 
     def _best_lines(self) -> Iterator[str]:

@@ -64,6 +64,12 @@ class TextProbe(Sweep):
     behind = ("+-",)
     spelled = "{} +- {}"
 
+    def _best_lines(self) -> Iterator[str]:
+        """As of every sweep; and whether the best one is better than a guess."""
+        yield from super()._best_lines()
+        if (best := self.best()[0]).value <= self.facts["majority"] + best.facts["deviation"]:
+            yield "That is hardly better than to guess the most frequent label: no layer tells the labels apart."
+
 
 def probe_texts(
     encoder: TransformerEncoder,

@@ -1,5 +1,7 @@
 """A probe of texts: what an embedding holds is found, and what it does not hold is not."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -35,6 +37,13 @@ def test_every_pooling_is_probed(labelled, tiny_bert):
     assert result.rows[0].value == pytest.approx(alone.mean(), abs=0.02)
     assert result.rows[0].facts["deviation"] == pytest.approx(alone.std(ddof=1), abs=0.02)
     assert result.facts["majority"] == pytest.approx(max(map(labelled.labels.count, ("dog", "other"))) / 60)
+
+
+def test_a_probe_that_is_no_better_than_a_guess_says_so(labelled, tiny_bert):
+    shuffled = replace(labelled, labels=tuple(np.random.default_rng(1).permutation(labelled.labels)))
+    for given, guessed in ((labelled, False), (shuffled, True)):
+        (*_, last) = probe_texts(open_encoder(tiny_bert), given, ["mean(1)"], folds=3).answer()
+        assert ("hardly better than to guess the most frequent label" in last) == guessed
 
 
 def test_a_label_needs_a_text_in_each_fold(tiny_bert, refusal):
