@@ -6,6 +6,7 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from typing_extensions import Unpack
 
@@ -67,7 +68,7 @@ def adapt(
 def export_encoder(
     model: "str | Path | kinds.SentenceEncoder",
     output: str | Path,
-    target: str,
+    target: Literal["sentence-transformers", "onnx", "safetensors"],
     *,
     layout: str = "legacy",
     linearize: bool = False,

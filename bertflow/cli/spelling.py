@@ -127,7 +127,9 @@ class Spelling:
             value = re.search(r"(?:Given value|Got value): (.*)$", text)
             got = f"cannot be {value[1]}" if value else f"cannot be used: {found[2].strip()}"
             expected = re.search(r"Expected a typing\.Literal(\[.*?\])", text)
-            return f"The option {found[1]} {got}. {f'Choose from {expected[1]}. ' if expected else ''}{self.hint}"
+            choices = re.findall(r"'([^']+)'", expected[1]) if expected else []
+            meant = f"Choose from {', '.join(choices)}.{did_you_mean(value[1], choices)} " if value and choices else ""
+            return f"The option {found[1]} {got}. {meant}{self.hint}"
         return f"The options cannot be read: {text}. {self.hint}"
 
     def _unknown(self, option: str) -> str:

@@ -86,6 +86,10 @@ def _demo(given: Given, demo: Any) -> list[Words]:
 
 def _fix(given: Given, advice: Any) -> list[Words]:
     folder, vectors = advice.folder, given["vectors"]
+    if advice.asked is not None:
+        named = _options(given, "columns", "purpose", "queries", "pooling", "max_length")
+        again = ["fix", given["encoder"], given["text"], *named, "--labels", folder / "ask.csv"]
+        return [f"once the scores are filled in: {_typed([*again, '--output', new_place(f'{folder}-labelled')])}"]
     if (encoder := folder / "encoder").is_dir():
         if given["purpose"] == "search":
             index = new_place(folder / "text.index")
@@ -192,9 +196,10 @@ def _adapt(given: Given, made: Any) -> list[Words]:
     if made.index:
         options = option_words(model=made.folder, text=given.get("columns"), device=given.get("device"))
         return [["search", "ask", made.index, QUESTION, *options]]
+    compare = ["compare", given["model"], made.folder, *several(given["text"])]
     if given["queries"] is None:
-        return [["inspect", made.folder]]
-    return [["compare", given["model"], made.folder, *several(given["text"]), *_options(given, "queries", "columns")]]
+        return [f"to see what it finds: {_typed([*compare, *_options(given, 'columns'), '--queries', 'FILE'])}"]
+    return [[*compare, *_options(given, "queries", "columns")]]
 
 
 STEPS: Mapping[str, Callable[[Given, Any], Iterable[Words]]] = {

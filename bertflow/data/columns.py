@@ -49,7 +49,10 @@ COLUMNS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "sentences": (("query", "text"), ("text",), ("sentence",), *TEXTS[1:]),
     "queries": tuple((name,) for name in ("query", "question", "text", "sentence")),
     "labelled": (("text", "label"), ("sentence", "label"), ("word", "label")),
-    "answers": (("text", "questions"), ("text",), ("answer", "questions"), ("answer", "question"), ("answer",)),
+    "answers": (
+        *(("text", "questions"), ("text",), ("answer", "questions"), ("answer", "question"), ("answer",)),
+        *(("description",), ("body",)),
+    ),
     "answered": (("question", "id"),),
     "passages": tuple((name,) for name in ("text", "page_content", "content", "passage", "chunk", "body", "sentence")),
 }

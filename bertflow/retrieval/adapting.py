@@ -62,7 +62,7 @@ class Adapted(AbstractResult):
         refined = f", refined by {self.queries:,} queries" if self.queries else ""
         yield f"encoder   {self.describe['encoder']}, {self.describe['pooling']}: documents as before"
         yield f"fitted    on {self.documents:,} documents and {self.crops:,} crops of them{refined}"
-        yield f"queries   are moved by {self.moved:.2f} of a document's distance from the mean of all"
+        yield f"queries   are moved by {self.moved:.2f} of the mean distance of documents from their mean"
         yield f"written   {self.folder}: its encode and encode_query are for queries, encode_document for documents"
 
 

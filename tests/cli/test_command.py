@@ -204,7 +204,7 @@ REFUSALS = {
     ("m", "--zzz", "some value"): f"There is no option --zzz. {HINT}",
     ("m", "-k", "x"): f"The option -k cannot be x. {HINT}",
     ("m", "--int8=x"): f"The option --int8 cannot be x. {HINT}",
-    ("m", "--how", "x"): f"The option --how cannot be x. Choose from ['best', 'last']. {HINT}",
+    ("m", "--how", "x"): f"The option --how cannot be x. Choose from best, last. {HINT}",
     ("m", "--config", "/none.yaml"): "The config file /none.yaml is missing. Give the path of a YAML file, as "
     "configs/default.yaml.",
 }

@@ -282,7 +282,7 @@ EARLY = {
     },
     "export": ENCODER
     | {
-        "--target nonsense": "Unknown target",
+        "--target onxx": "Choose from sentence-transformers, onnx, safetensors. Did you mean onnx?",
         "--layout nonsense": "Unknown layout",
         "--int8": "--int8 is for the target onnx",
         "--layout modern --target onnx": "--layout is for the target sentence-transformers, got onnx",

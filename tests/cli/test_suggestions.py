@@ -69,7 +69,7 @@ def test_after_a_flow_that_was_not_trained_comes_fix_or_more_text(tmp_path):
 @pytest.mark.parametrize(("purpose", "words"), [("similarity", "bertflow score "), ("topic", "")])
 def test_what_comes_after_fix_suits_the_purpose(purpose, words, tmp_path):
     (tmp_path / "encoder").mkdir()
-    line = next_lines("fix", {"purpose": purpose, "vectors": None}, SimpleNamespace(folder=tmp_path))
+    line = next_lines("fix", {"purpose": purpose, "vectors": None}, SimpleNamespace(folder=tmp_path, asked=None))
     assert (words in line, " FILE" in line) == (True, bool(words))
     assert str(tmp_path / "encoder") in line
 
@@ -84,11 +84,25 @@ def test_what_comes_after_fix_suits_the_purpose(purpose, words, tmp_path):
 )
 def test_who_fixes_for_search_builds_an_index_of_the_text(tmp_path, columns, read):
     (tmp_path / "encoder").mkdir()
-    advice = SimpleNamespace(folder=tmp_path, text=SimpleNamespace(columns=columns))
+    advice = SimpleNamespace(folder=tmp_path, asked=None, text=SimpleNamespace(columns=columns))
     given = {"purpose": "search", "text": "mine.csv", "vectors": None}
     build = f"bertflow search build {tmp_path / 'text.index'} --answers mine.csv{read} --model {tmp_path / 'encoder'}"
     assert next_lines("fix", given, advice) == f"\nnext: {build}"
     assert "search build" not in next_lines("fix", {**given, "purpose": "all"}, advice)
+
+
+def test_who_asks_for_pairs_is_shown_how_to_give_their_scores(tmp_path):
+    advice = type("Advice", (), {"folder": tmp_path / "fixed", "asked": object()})
+    given = {"encoder": "bert", "text": "a.csv", "columns": "body", "purpose": "search", "vectors": None}
+    line = next_lines("fix", given, advice)
+    again = f"bertflow fix bert a.csv --columns body --purpose search --labels {tmp_path}/fixed/ask.csv"
+    assert line == f"\nnext: once the scores are filled in: {again} --output {tmp_path}/fixed-labelled"
+
+
+def test_who_adapts_to_a_text_is_shown_how_to_see_what_it_finds(tmp_path):
+    done = type("Adapted", (), {"index": "", "folder": tmp_path})
+    line = next_lines("adapt", {"model": "bert", "text": ["a.txt"], "queries": None}, done)
+    assert line == f"\nnext: to see what it finds: bertflow compare bert {tmp_path} a.txt --queries FILE"
 
 
 def test_the_next_command_of_a_sweep_has_a_pooling_that_can_be_typed():
