@@ -230,7 +230,6 @@ class Advice(AbstractResult):
         """Write the folder as ``save`` does; returns the advice that knows where it is."""
         folder = Path(folder)
         require_place(folder, folder=True, new=True)
-        folder.parent.mkdir(parents=True, exist_ok=True)
         with atomic_folder(folder) as aside:
             place = aside / self._place
             if (kept := self._kept(self.encoder)) is None:
@@ -245,13 +244,13 @@ class Advice(AbstractResult):
             if self.asked is not None:
                 write_asked(aside / ASKED, self.asked)
             advice = replace(self, folder=folder, exported=self._export(aside, folder))
-            pairs = [one.evidence.judging for one in self.evidence[:1] if one.evidence.judging.kind != "binary"]
+            judged = (one.evidence.judging for one in self.evidence[:1])
             write_report(
                 aside / "geometry",
                 f"Geometry report: {self.of}",
                 self._looked_at(),
                 self.text.reference,
-                pairs[0] if pairs else None,
+                next((pairs for pairs in judged if pairs.kind != "binary"), None),
                 verdict=self.headline() + (f": {self.standing}" if self.standing else ""),
                 then=next_command(folder / "encoder") if place.name == "encoder" else "",
             )

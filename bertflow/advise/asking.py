@@ -55,8 +55,7 @@ def choose_pairs(systems: Mapping[str, SentenceEncoder], sentences: Sequence[str
         seed: Random seed for the draw.
     """
     rng = np.random.default_rng(seed)
-    distinct = list({text_key(one): one for one in sentences}.values())
-    some = distinct[:SENTENCES]
+    some = list({text_key(one): one for one in sentences}.values())[:SENTENCES]
     near = min(NEAREST, len(some) - 1)
     units = [unit_rows(system.encode(some)) for system in systems.values()]
     pool = [np.stack([np.arange(len(some)).repeat(RANDOM), rng.integers(len(some), size=RANDOM * len(some))])]

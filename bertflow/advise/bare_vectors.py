@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.calibration.saving import Provenance
+from bertflow.data.corpus import drawn_rows
 from bertflow.data.vectors import Vectors, open_vectors
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, SentenceEncoder
 from bertflow.errors import DataError
@@ -50,7 +51,7 @@ class VectorEncoder(AbstractEncoder):
                 "Give the text that was embedded, one line a vector."
             )
         if sentences is None:
-            places = np.sort(np.random.default_rng(seed).permutation(source.n)[:most])
+            places = np.array(drawn_rows(source.n, most, seed))
             sentences = [f"row {row}" for row in places]
         self.sentences, self.queries = list(sentences), list[str]()
         self._x = _rows_of(source, places)
@@ -59,7 +60,7 @@ class VectorEncoder(AbstractEncoder):
             asked = open_vectors(queries)
             if asked.dim != self.dim:
                 raise DataError(f"{queries} has vectors of size {asked.dim}, but those of {path} have {self.dim}.")
-            rows = np.sort(np.random.default_rng(seed).permutation(asked.n)[:most])
+            rows = np.array(drawn_rows(asked.n, most, seed))
             self.queries = [f"query {row}" for row in rows]
             self._x = np.concatenate([self._x, _rows_of(asked, rows)])
         self._row_of = {sentence: row for row, sentence in enumerate([*self.sentences, *self.queries])}

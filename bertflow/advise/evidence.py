@@ -229,10 +229,8 @@ class Judgement:
 
         Where the same pairs chose it, its p-value is corrected for the number of candidates (Bonferroni).
         """
-        gain = self.gain
-        if not self.evidence.asked or gain is None or gain.p_bootstrap is None:
-            return proven(gain)
-        return proven(gain) and gain.p_bootstrap * len(self._candidates) < LEVEL
+        gain, tried = self.gain, len(self._candidates) if self.evidence.asked else 0
+        return gain is not None and proven(gain) and (gain.p_bootstrap or 0) * tried < LEVEL
 
     @property
     def _candidates(self) -> list[str]:

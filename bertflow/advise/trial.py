@@ -116,7 +116,7 @@ class Findings:
         judged: What each kind of evidence measured.
         likely: The candidates to use without proof, where the geometry is that of raw encoders.
         stand_in: What pairs of docstrings say of them; None where they were not asked.
-        vetoes: Candidate -> what speaks against it without labels.
+        vetoes: Says of a candidate what speaks against it without labels.
         safe: The candidate that takes the place of one that is vetoed; empty for the raw encoder.
     """
 
@@ -128,7 +128,7 @@ class Findings:
     judged: tuple[Judgement, ...]
     likely: Sequence[str]
     stand_in: Judgement | None
-    vetoes: Mapping[str, Sequence[str]]
+    vetoes: Vetoes
     safe: str
 
     @classmethod
@@ -174,7 +174,7 @@ def _safe(names: Sequence[str], purpose: str, case: Case, shape: Shape, vetoes: 
         general = docstring_evidence(case.encoder)
         if general is None or Shape.of(case.source, general.sentences).steep:
             return ""
-    return next((name for name in names if not vetoes[name]), "")
+    return next((name for name in names if not vetoes(name)), "")
 
 
 def _ask_docstrings(request: Request, case: Case, systems: Mapping[str, SentenceEncoder]) -> Judgement | None:
@@ -245,7 +245,7 @@ def _naming(request: Request, case: Case, plan: FitPlan, found: Findings, decisi
         return COST.format(ONE_TOKEN_COST if one else COSTS[request.purpose]), ""
     names = {*plan.search.get(found.shape.steep, ())} & plan.usable & found.systems.keys()
     best = found.judged[0].limited(names).chosen if found.judged else None
-    if best is not None and not found.vetoes[best]:
+    if best is not None and not found.vetoes(best):
         pairs = found.judged[0]
         more, now = (100 * pairs.lead(name).difference if name != RAW else 0.0 for name in (best, decision.system))
         instead = f" instead of {now:+.1f}" if now else ""

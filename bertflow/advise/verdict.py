@@ -17,7 +17,7 @@
 Rescaling changes no ranking, so it is never wrong, and ``scores.json`` is written whatever the verdict.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from bertflow.advise.evidence import FEWEST_LABELS, Evidence, Judgement, proven
@@ -94,7 +94,7 @@ def decide(
     likely: Sequence[str] = (),
     stand_in: Judgement | None = None,
     among: Collection[str] | None = None,
-    vetoes: Mapping[str, Sequence[str]] | None = None,
+    vetoes: Callable[[str], Sequence[str] | None] = {}.get,
     safe: str = "",
 ) -> Decision:
     """The verdict. The first evidence decides; what the others say about the same system is added.
@@ -108,10 +108,9 @@ def decide(
         likely: The candidates to use where the geometry is that of raw encoders, the first one by default.
         stand_in: What pairs of other text say of ``likely``; None where they were not asked.
         among: Which candidates may be advised; None for all.
-        vetoes: Candidate -> what speaks against it, where no labels prove it.
+        vetoes: Says of a candidate what speaks against it, where no labels prove it.
         safe: The candidate that takes the place of one that something speaks against; empty for the raw encoder.
     """
-    vetoes = vetoes or {}
     if among is not None:
         evidence, likely = [one.limited(among) for one in evidence], [name for name in likely if name in among]
         stand_in, safe = stand_in.limited(among) if stand_in and likely else None, safe if safe in among else ""
@@ -125,10 +124,10 @@ def decide(
     wanted, standing = _wanted(raw, evidence, purpose, shape, recipe, stand_in, safe)
     proved = standing == PROVEN
     labelled = proved and not evidence[0].evidence.mined
-    against = () if labelled or wanted == RAW else tuple(vetoes.get(wanted, ()))
+    against = () if labelled or wanted == RAW else tuple(vetoes(wanted) or ())
     system = wanted
     if against:
-        system, standing = (RAW, "") if vetoes.get(safe) else (safe or RAW, LIKELY)
+        system, standing = (RAW, "") if safe and vetoes(safe) else (safe or RAW, LIKELY)
     gain = evidence[0].lead(system) if evidence and system != RAW else stand_in.gain if stand_in else None
     if system != RAW:
         verdict = advice_for(system)
