@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Self
@@ -85,10 +86,10 @@ class FitPlan:
             ladders = recipes(request.purpose, dim, free, one, n)
             spare = fallbacks(request.purpose, case.words, one)
             searching = recipes("search", dim, free) if request.purpose == "all" and case.evidence else {}
-        likely = trying.add_likely(tried, source, dim, n, ladders, request.keeps)
-        search = trying.add_likely(tried, source, dim, n, searching, request.keeps)
+        add = partial(trying.add_likely, tried, source, dim, n, request.keeps)
+        likely, search = add(ladders), add(searching)
         forms = {mapped: [row for row in spare if bool(row.calibrator) == mapped] for mapped in (True, False)}
-        safe = [*chain.from_iterable(trying.add_likely(tried, source, dim, n, forms, request.keeps).values())]
+        safe = [*chain.from_iterable(add(forms).values())]
         usable = {row.spelling for row in tried if not (request.keeps and row.pooling)}
         return cls(tried, not_tried, likely, search, safe, usable)
 
@@ -207,7 +208,8 @@ def advise(request: Request) -> Advice:
         "reference_raw": Geometry.of(own.encode(split.reference), seed),
         "reference_advised": Geometry.of(advised.encode(split.reference), seed),
     }
-    best, beside = (_best(case, plan, name, found.systems[name]) for name in (decision.system, decision.beside or RAW))
+    used = decision.system, decision.beside or RAW
+    best, beside = (_best(request, case, plan, name, found.systems[name]) for name in used)
     return Advice(
         of=case.name,
         verdict=decision.verdict,
@@ -229,9 +231,9 @@ def advise(request: Request) -> Advice:
         text=split,
         systems=found.systems,
         not_tried=left_out,
-        encoder=best.forget_text() if request.without_text_hashes else best,
+        encoder=best,
         beside=decision.beside,
-        beside_encoder=beside.forget_text() if request.without_text_hashes else beside,
+        beside_encoder=beside,
         seed=seed,
     )
 
@@ -284,14 +286,13 @@ def _choices(request: Request, case: Case, plan: FitPlan, found: Findings, decis
     return keep, choose(AGAIN, overall, systems[overall.system], fitted, found.encoding)
 
 
-def _best(case: Case, plan: FitPlan, system: str, advised: SentenceEncoder) -> SentenceEncoder:
+def _best(request: Request, case: Case, plan: FitPlan, system: str, advised: SentenceEncoder) -> SentenceEncoder:
     """The encoder to use, which remembers no sentences."""
     own = case.source.own_pooling
     pooling = plan.poolings.get(system, own)
-    encoder = case.source.encoders[pooling]
-    if advised.calibrator is None:
-        return encoder
-    best = CalibratedEncoder(encoder, advised.calibrator)
-    if pooling != own and {*parse_pooling(own).layers} <= {*parse_pooling(pooling).layers}:
-        best.before = own  # whose blocks are kept
-    return best
+    best = case.source.encoders[pooling]
+    if advised.calibrator is not None:
+        best = CalibratedEncoder(best, advised.calibrator)
+        if pooling != own and {*parse_pooling(own).layers} <= {*parse_pooling(pooling).layers}:
+            best.before = own  # whose blocks are kept
+    return best.forget_text() if request.without_text_hashes else best

@@ -117,11 +117,12 @@ def decide(
     if purpose != "search":  # which mined pairs measure: for other uses they judge what is likely, and choose nothing
         evidence = [one.limited(likely) if one.evidence.mined else one for one in evidence]
     recipe = (stand_in.chosen or "") if stand_in else next(iter(likely), "")
+    refused = stand_in is not None and stand_in.refuses(stand_in.chosen)
     asked = [name for name in (recipe, safe) if name and evidence]
     worse = {name: said for name in asked if (said := _found_worse(evidence[0], name, purpose))}
     spare = safe
-    recipe, safe = ("" if name in worse else name for name in (recipe, safe))
-    wanted, standing = _wanted(raw, evidence, purpose, shape, recipe, stand_in, safe)
+    recipe, safe = ("" if name in worse else name for name in ("" if refused else recipe, safe))
+    wanted, standing = _wanted(evidence, purpose, looks_raw(raw, shape), recipe, safe)
     proved = standing == PROVEN
     labelled = proved and not evidence[0].evidence.mined
     against = () if labelled or wanted == RAW else tuple(vetoes(wanted) or ())
@@ -138,7 +139,6 @@ def decide(
     read = "near zero, as it should be" if raw.centered else "so a cosine alone does not say whether texts are alike"
     cosines = f"Random pairs have cosine {raw.median:.2f} (90 % of them: {raw.p5:.2f} to {raw.p95:.2f}), {read}."
     judged = [(one, one.chosen if wanted == RAW else wanted) for one in evidence]
-    refused = stand_in is not None and stand_in.refuses(stand_in.chosen)
     heard = f"{stand_in.said_of(stand_in.chosen)} {NOT_AGREED if refused else STOOD_IN}" if stand_in else ""
     reasons = [f"{cosines} {RESCALED}" if verdict == RESCALE else cosines, *([" ".join(against)] if against else [])]
     if system in (RAW, safe):
@@ -172,20 +172,12 @@ def decide(
     return Decision(verdict, system, used, tuple(reasons), gain if used else None, beside)
 
 
-def _wanted(
-    raw: Geometry,
-    evidence: Sequence[Judgement],
-    purpose: str,
-    shape: Shape | None,
-    recipe: str,
-    stand_in: Judgement | None,
-    safe: str,
-) -> tuple[str, str]:
+def _wanted(evidence: Sequence[Judgement], purpose: str, untuned: bool, recipe: str, safe: str) -> tuple[str, str]:
     """The candidate that evidence or geometry asks for, and its standing; raw for none."""
-    untuned, first = looks_raw(raw, shape), evidence[0] if evidence else None
-    if first and first.gain and first.proves and (not first.evidence.mined or purpose == "search" or untuned):
-        return first.gain.first, PROVEN
-    if recipe and untuned and not (stand_in and stand_in.refuses(recipe)):
+    for first in evidence[:1]:
+        if first.chosen and first.proves and (not first.evidence.mined or purpose == "search" or untuned):
+            return first.chosen, PROVEN
+    if recipe and untuned:
         return recipe, LIKELY
     return (safe, LIKELY) if safe else (RAW, "")
 

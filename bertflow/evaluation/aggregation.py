@@ -184,9 +184,9 @@ def task_figures(task: ScoredTask, resamples: int, seed: int) -> list[Figure]:
             ):
                 how = (pairs.task, pairs.split, reading.aggregation, reading.subset, metric, reading.n)
                 ranked_together = meter.name == "spearman" and reading.aggregation == "all"
-                between = np.corrcoef(rankdata(task.similarities, axis=1)) if ranked_together else None
-                measured = (value, drawn, added, None if between is None else np.atleast_2d(between))
-                figures.append(Figure(*how, *measured))
+                ranks = rankdata(task.similarities, axis=1) if ranked_together else None
+                between = None if ranks is None else np.atleast_2d(np.corrcoef(ranks))
+                figures.append(Figure(*how, value, drawn, added, between))
     return figures
 
 
@@ -196,8 +196,8 @@ def suite_figures(suite: str, tasks: Sequence[ScoredTask], resamples: int, seed:
     The tasks are resampled together, by sentence: they share text, so their errors are not independent.
     """
     meters = [[Meter(name, task, part) for part in task.partitions() for name in CORRELATIONS] for task in tasks]
-    sides = [(task.pairs.first, task.pairs.second) for task in tasks]
-    weights = sentence_weights(sentence_numbers(sides), resamples, generator(seed, suite))
+    numbers = sentence_numbers([task.pairs for task in tasks])
+    weights = sentence_weights(numbers, resamples, generator(seed, suite))
     ones = [np.ones((1, len(task.pairs))) for task in tasks]
     values, replicates = resampled(lambda rows: np.stack([*_means(meters, rows).values()]), ones, weights)
     n, split = sum(len(task.pairs) for task in tasks), "+".join(dict.fromkeys(task.pairs.split for task in tasks))

@@ -1,6 +1,6 @@
 """Systems are scored on pairs of any kind, and become a report; ``evaluate`` opens them and fits baselines first."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, TypeAlias
@@ -83,11 +83,7 @@ def evaluate_sts(
         DataError: For data that is missing or damaged, a system trained on the labels, embeddings that are not finite,
             or similarities without variance.
     """
-
-    def sets() -> Iterator[Pairs]:  # looked for, and loaded one by one, after the systems were looked at
-        yield from StsSource(tasks, data_dir)
-
-    return score_sets(systems, sets(), **options)
+    return score_sets(systems, StsSource(tasks, data_dir), **options)
 
 
 def evaluate_retrieval(systems: Mapping[str, SentenceEncoder], pairs: Pairs, **options: Unpack[ScoreOptions]) -> Report:
@@ -250,12 +246,11 @@ def evaluate_models(
     named = [model for _, model in split]
     labels = distinct_names(split)
     opened = [*map(SharedPass, load_each([*zip(labels, named, strict=True)], opening), labels)]
-    calibrators = [one.calibrator for one in opened]
     if refit:
-        the_flow([*zip(labels, calibrators, strict=True)])
+        the_flow(opened)
     elif fit_on is None:
-        for one in baselines:
-            require_fitted_on(one, any(fitted is not None for fitted in calibrators))
+        for baseline in baselines:
+            require_fitted_on(baseline, any(one.calibrator for one in opened))
     # Everything is read before anything is computed.
     if given.get("retrieval") == DOCSTRINGS:
         given["retrieval"] = docstring_pairs(SOME_FILES).sample(DOCSTRING_PAIRS, scoring.get("seed", 0))

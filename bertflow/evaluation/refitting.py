@@ -53,7 +53,7 @@ def refit(
         UsageError: If there is not one flow that can be fitted again; the message says why.
         DataError: If its text is missing or has changed.
     """
-    at, calibrator = the_flow([(one.name, one.calibrator) for one in opened])
+    at, calibrator = the_flow(opened)
     system, run, facts = opened[at], _run_of(models[at]), calibrator.facts_
     options = {} if run is None else run["options"]
     sentences = _text_of(system.name, calibrator, run, given)

@@ -6,7 +6,7 @@ order of the papers.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -126,9 +126,7 @@ def refuse_label_leaks(systems: Sequence[SystemFacts], tasks: Sequence[str]) -> 
 
 def setting(seen: float | None) -> str:
     """The name for a share of seen text: inductive, transductive or unknown."""
-    if seen is None:
-        return "unknown"
-    return "transductive" if seen else "inductive"
+    return "unknown" if seen is None else "transductive" if seen else "inductive"
 
 
 CORRELATIONS = ("_spearman", "_pearson")
@@ -188,16 +186,16 @@ def make_rows(
         parts: The pairs of each task, and of each task of each suite, among the figures.
     """
     hashes = {task: hash_texts(unique_sentences(sets)) for task, sets in parts.items()}
-    forms = {task: "+".join(dict.fromkeys(pairs.text_form for pairs in sets)) for task, sets in parts.items()}
-    sources = {task: ", ".join(dict.fromkeys(pairs.source for pairs in sets)) for task, sets in parts.items()}
     rows = []
     for at, system in enumerate(systems):
         seen = {task: system.seen(evaluated) for task, evaluated in hashes.items()}
         for figure in figures:
-            task, (low, high) = figure.task, figure.interval(at)
-            measured = (*figure.measured, system.name, float(figure.values[at]), low, high)
-            how = (seen[task], system.label_leak(task), forms[task], sources[task], system.description)
-            rows.append(Row(*measured, *how))
+            task, sets = figure.task, parts[figure.task]
+            measured = [getattr(figure, one.name) for one in fields(Measurement)]
+            scored = (system.name, float(figure.values[at]), *figure.interval(at), seen[task], system.label_leak(task))
+            form = "+".join(dict.fromkeys(pairs.text_form for pairs in sets))
+            source = ", ".join(dict.fromkeys(pairs.source for pairs in sets))
+            rows.append(Row(*measured, *scored, form, source, system.description))
     return rows
 
 

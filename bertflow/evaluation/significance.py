@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.correlation import bca_interval
+from bertflow.data.pairs import Pairs
 from bertflow.errors import how_many
 from bertflow.evaluation.p_values import bootstrap_p, holm, williams
 from bertflow.text_keys import hash_text, text_key
@@ -79,12 +80,14 @@ def resampled(under: Callable[[Any], Float64], ones: Any, weights: Iterable[Any]
     return values[..., 0], np.concatenate([values[..., :0], *map(under, weights)], axis=-1)
 
 
-def sentence_numbers(tasks: Sequence[tuple[Sequence[str], Sequence[str]]]) -> list[NDArray[np.intp]]:
+def sentence_numbers(tasks: Sequence[Pairs]) -> list[NDArray[np.intp]]:
     """For each task, the numbers (2, n) of its pairs' sentences: one number for one text, whatever the task."""
     numbers: dict[str, int] = {}
     return [
-        np.array([[numbers.setdefault(text_key(one), len(numbers)) for one in side] for side in sides], dtype=np.intp)
-        for sides in tasks
+        np.array(
+            [[numbers.setdefault(text_key(text), len(numbers)) for text in side] for side in (one.first, one.second)]
+        )
+        for one in tasks
     ]
 
 
@@ -137,11 +140,6 @@ class Measurement:
     def counted(self) -> str:
         """How many pairs, or queries."""
         return how_many(self.n, "pairs" if self.metric.endswith(("_spearman", "_pearson", "_auc")) else "queries")
-
-    @property
-    def measured(self) -> tuple[str, str, str, str, str, int]:
-        """What every system that is compared has in common."""
-        return self.task, self.split, self.aggregation, self.subset, self.metric, self.n
 
 
 @dataclass(frozen=True)

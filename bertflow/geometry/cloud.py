@@ -44,8 +44,6 @@ class Cloud:
 
     Args:
         x: An array, a memory map, or an ``EmbeddingStore``; nothing is copied.
-        seed: Random seed for the sample.
-        sample: Largest sample for measures of all pairs.
 
     Attributes:
         n: Number of rows.
@@ -56,9 +54,8 @@ class Cloud:
             zero, whose cosine is not defined.
     """
 
-    def __init__(self, x: Embeddings, seed: int = 0, sample: int = SAMPLE) -> None:
-        self._x, self._seed, self._most = x, seed, sample
-        self.n = len(x)
+    def __init__(self, x: Embeddings) -> None:
+        self._x, self.n = x, len(x)
         if self.n < 2:
             raise DataError(f"A cloud needs at least 2 embeddings, got {self.n}. Give more sentences.")
         self.dim = int(self.rows(np.zeros(1, dtype=np.int64)).shape[1])
@@ -109,8 +106,8 @@ class Cloud:
 
     @cached_property
     def sample_index(self) -> NDArray[np.int64]:
-        """Row numbers of the sample, rising: all rows, or a seeded choice."""
-        return np.array(drawn_rows(self.n, self._most, self._seed))
+        """Row numbers of the sample, rising: all rows, or a random choice, always the same."""
+        return np.array(drawn_rows(self.n, SAMPLE, 0))
 
     @cached_property
     def sample(self) -> Float64:

@@ -25,7 +25,7 @@ from bertflow.data.sts import StsSource
 from bertflow.data.tables import table_suffix
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import UsageError
-from bertflow.evaluation.edits import LEVELS, edit_distance
+from bertflow.evaluation.edits import edits_of
 from bertflow.evaluation.evaluating import evaluate_retrieval, score_sets
 from bertflow.evaluation.sides import encode_sets
 from bertflow.evaluation.ungraded import random_pair_cosines
@@ -113,16 +113,14 @@ def load_scored_pairs(name: str, data_dir: str) -> Pairs:
 
 def cosines_of_pairs(systems: Mapping[str, SentenceEncoder], pairs: Pairs) -> PairCosines:
     """The cosine of every pair by every system, and its edit distance in words."""
-    cosine, cut = COSINE.paired, LEVELS["words"]
     gold, alike, rule = None, np.ones(len(pairs), dtype=bool), "a query and its text"
     if pairs.kind == "graded":
         gold = pairs.target
         bound = gold.min() + ALIKE * np.ptp(gold)
         alike, rule = gold >= bound, f"human score of at least {bound:g}"
     (embedded,) = encode_sets(systems, [pairs])
-    cosines = {name: cosine(x, y) for name, x, y in embedded}
-    edits = [float(edit_distance(cut(a), cut(b))) for a, b in zip(pairs.first, pairs.second, strict=True)]
-    return PairCosines(pairs.task, cosines, alike, rule, np.array(edits), gold)
+    cosines = {name: COSINE.paired(x, y) for name, x, y in embedded}
+    return PairCosines(pairs.task, cosines, alike, rule, edits_of(pairs, "words"), gold)
 
 
 def scores_of_pairs(systems: Mapping[str, SentenceEncoder], pairs: Pairs) -> PairScores:
@@ -286,9 +284,9 @@ def show_scores(scores: PairScores) -> GeometrySection:
     )
 
 
-def calibration_curve(scores: Float64, target: Float64, bins: int = BINS) -> tuple[Float64, Float64]:
-    """Mean score and mean target in bins of equal size by rising score, at most ``bins``; (b,), (b,)."""
-    parts = np.array_split(np.argsort(scores, kind="stable"), min(bins, len(scores)))
+def calibration_curve(scores: Float64, target: Float64) -> tuple[Float64, Float64]:
+    """Mean score and mean target in bins of equal size by rising score, at most ``BINS``; (b,), (b,)."""
+    parts = np.array_split(np.argsort(scores, kind="stable"), min(BINS, len(scores)))
     return np.array([scores[rows].mean() for rows in parts]), np.array([target[rows].mean() for rows in parts])
 
 

@@ -72,11 +72,11 @@ class DomainReport(AbstractResult):
 
     def parts(self) -> Iterator[Table | str]:
         """The strangest sentences, and what is said about the whole."""
-        yield from self._told(*SHOWN)
+        return self._told(*SHOWN)
 
     def answer(self) -> Iterator[Table | str]:
         """The parts, with fewer sentences, each in one line."""
-        yield from self._told(*BRIEF)
+        return self._told(*BRIEF)
 
     def _told(self, most: int, width: int) -> Iterator[Table | str]:
         rows = sorted(self.rows(), key=lambda row: row[1])[:most]

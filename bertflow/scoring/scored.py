@@ -1,7 +1,7 @@
 """Cosines of pairs that people can use, and how ordinary the sentences of a text are."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -101,22 +101,15 @@ class ScoredPairs(AbstractResult):
 
     def parts(self) -> Iterator[Table | str]:
         """The first pairs, the threshold below them, and the strangest sentences."""
-        yield from self._told(PREVIEW, 40)
-        yield from self.domain.parts() if self.domain else ()
-        yield from self._saved()
+        return self._told(PREVIEW, 40, self.domain.parts() if self.domain else ())
 
     def answer(self) -> Iterator[Table | str]:
         """The parts, with fewer pairs and sentences, each in one line."""
-        yield from self._told(BRIEF, 15 if "probability" in self.header else 20)
-        yield from self.domain.answer() if self.domain else ()
-        yield from self._saved()
+        width = 15 if "probability" in self.header else 20
+        return self._told(BRIEF, width, self.domain.answer() if self.domain else ())
 
-    def _saved(self) -> Iterator[str]:
-        if self.output:
-            yield f"The whole result is in {self.output}."
-
-    def _told(self, most: int, width: int) -> Iterator[Table | str]:
-        """The first pairs, at most so many, with so many characters of a text; and the threshold below them."""
+    def _told(self, most: int, width: int, domain: Iterable[Table | str]) -> Iterator[Table | str]:
+        """The first pairs, at most so many, with so many characters of a text; the threshold, the domain, the file."""
         if self.pairs is not None:
             shown = tuple(tuple(cell(one, 4, width) for one in row) for row in self.rows()[:most])
             yield Table(self.header, shown, prose=True)
@@ -133,6 +126,9 @@ class ScoredPairs(AbstractResult):
         elif self.pairs and not self.outside:
             yield UNCHECKED
         yield from self._by_labels()
+        yield from domain
+        if self.output:
+            yield f"The whole result is in {self.output}."
 
     def _by_labels(self) -> Iterator[str]:
         """How the labelled pairs fare at a threshold that random pairs chose."""
@@ -195,12 +191,11 @@ def score_pairs(
     labelled = load_pairs(labels, "binary") if labels else None
     asked, (text, name), (strange, _) = _pairs(pairs, columns), _sentences(fit_on, "The text"), _sentences(domain, "")
     wondered, of_queries = _sentences(queries, "The queries")
+    found, check, system = ScoredPairs(), None, remembering(encoder)
     if text is not None:
         seen, given = encoder.fitted_hashes(), len(text)
         text = unseen_sample(text, seen, max_sentences, seed, name)
         wondered = wondered and unseen_sample(wondered, seen, max_sentences, seed, of_queries, "queries")
-    found, check, system = ScoredPairs(), None, remembering(encoder)
-    if text is not None:
         check = _domain_of(system.raw, text, given, density, strange is not None, bool(save))
     elif home and (asked is not None or strange is not None):
         check = DomainCheck.find(home, encoder.raw)

@@ -66,6 +66,8 @@ WIDTHS = (128, 64)
 """Sizes of whitening, beside the full one."""
 SLIGHT = 1e-3
 """Penalty of the cosines, whose variance is one: enough to tell equal ones apart."""
+Design = tuple[Float64, Float64]
+"""Columns (n, d) that are regressed on, the first of ones; and penalties (strengths, d)."""
 INPUTS = (("raw",), ("whitening",), ("raw", "whitening"))
 """The embeddings whose features are regressed on."""
 
@@ -129,19 +131,6 @@ class SupervisedCeiling:
             return nested_ridge(designs, both.target, folds, has_label, advance)[: len(pairs)]
 
 
-@dataclass(frozen=True)
-class Design:
-    """What is regressed on, with each of some strengths of the penalty.
-
-    Attributes:
-        columns: (n, d), the first of ones.
-        penalties: (strengths, d).
-    """
-
-    columns: Float64
-    penalties: Float64
-
-
 def sentence_folds(pairs: Pairs, seed: int = 0) -> NDArray[np.intp]:
     """The fold (n,) of each pair, so that no sentence stands in two of them.
 
@@ -150,7 +139,7 @@ def sentence_folds(pairs: Pairs, seed: int = 0) -> NDArray[np.intp]:
     """
     from sklearn.model_selection import GroupKFold
 
-    [(first, second)] = sentence_numbers([(pairs.first, pairs.second)])
+    [(first, second)] = sentence_numbers([pairs])
     nodes = 1 + int(max(first.max(), second.max()))
     edges = coo_array((np.ones(len(pairs)), (first, second)), shape=(nodes, nodes))
     groups = connected_components(edges, directed=False)[1][first]
@@ -204,18 +193,19 @@ def nested_ridge(
 
 def _left_out(design: Design, gold: Float64, folds: NDArray[np.intp], labelled: NDArray[np.bool_]) -> Float64:
     """Predictions (folds, strengths, n): entry k of a pair in fold j is made from labelled pairs in neither k nor j."""
+    columns, penalties = design
     members = [folds == fold for fold in range(FOLDS)]
-    own = [design.columns[labelled & one] for one in members]
+    own = [columns[labelled & one] for one in members]
     grams = np.stack([one.T @ one for one in own])
     products = np.stack([one.T @ gold[labelled & where] for one, where in zip(own, members, strict=True)])
-    result = np.empty((FOLDS, len(design.penalties), len(gold)))
+    result = np.empty((FOLDS, len(penalties), len(gold)))
     for k in range(FOLDS):
         for j in range(k, FOLDS):
             kept = [fold for fold in range(FOLDS) if fold not in (k, j)]
             gram, product = grams[kept].sum(0), products[kept].sum(0)
-            weights = [cho_solve(cho_factor(gram + np.diag(penalty)), product) for penalty in design.penalties]
+            weights = [cho_solve(cho_factor(gram + np.diag(penalty)), product) for penalty in penalties]
             for left, scored in ((k, j), (j, k)):
-                result[left][:, members[scored]] = np.stack(weights) @ design.columns[members[scored]].T
+                result[left][:, members[scored]] = np.stack(weights) @ columns[members[scored]].T
     return result
 
 
@@ -237,13 +227,13 @@ def _designs(x: NDArray[np.floating], rows: NDArray[np.intp], seed: int) -> Iter
     ones = np.ones((rows.shape[1], 1))
     cosines = np.hstack([_scaled(COSINE.paired(z[rows[0]], z[rows[1]])[:, None]) for z in views.values()])
     for chosen in (*cosines.T[:, :, None], cosines):
-        yield Design(np.hstack([ones, chosen]), np.array([[0.0] + [SLIGHT] * chosen.shape[1]]))
+        yield np.hstack([ones, chosen]), np.array([[0.0] + [SLIGHT] * chosen.shape[1]])
     features = {name: _features(unit_rows(views[name]), rows, seed) for name in ("raw", "whitening")}
     for names in INPUTS:
         added = np.hstack([features[name] for name in names])
         free = [0.0] + [SLIGHT] * len(views)
         penalties = np.stack([np.r_[free, np.full(added.shape[1], strength)] for strength in STRENGTHS])
-        yield Design(np.hstack([ones, cosines, added]), penalties)
+        yield np.hstack([ones, cosines, added]), penalties
 
 
 def _views(x: NDArray[np.floating]) -> dict[str, Float64]:
@@ -288,10 +278,11 @@ def ceilings_of(
     Raises:
         UsageError: If a system has such a name already.
     """
-    raw = {name: CEILING + name.removeprefix(RAW) for name in systems if name == RAW or name.startswith(f"{RAW} of ")}
-    for ceiling in raw.values():
-        if ceiling in systems:
-            raise UsageError(f"Two systems would be called {ceiling!r}. Name one as NAME=path, or leave one out.")
-    return {
-        ceiling: SupervisedCeiling(systems[name], sets, labelled, progress=progress) for name, ceiling in raw.items()
-    }
+    found = {}
+    for name, system in systems.items():
+        if name == RAW or name.startswith(f"{RAW} of "):
+            ceiling = CEILING + name.removeprefix(RAW)
+            if ceiling in systems:
+                raise UsageError(f"Two systems would be called {ceiling!r}. Name one as NAME=path, or leave one out.")
+            found[ceiling] = SupervisedCeiling(system, sets, labelled, progress=progress)
+    return found

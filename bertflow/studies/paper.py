@@ -236,11 +236,10 @@ def _rows(
         at, first = systems.index(f"mean of {group[0].name}"), group[0]
         values = tuple(float(figure.values[systems.index(line.system)]) for line in group)
         printed = round(theirs[first.published].score(figure.task) / 100, 6)
-        less: tuple[float | None, float | None, float | None] = (None, None, None)
+        mean, less = float(figure.values[at]), (None,) * 3
         if first.flow:
             other = systems.index(f"mean of {Path(first.model).name} last2avg")
-            less = (float(figure.values[at] - figure.values[other]), *figure.interval(at, less=other))
-        mean = float(figure.values[at])
+            less = (mean - float(figure.values[other]), *figure.interval(at, less=other))
         return PaperScore(figure.task, values, mean, spread(values), *figure.interval(at), *less, printed)
 
     for group in groups:

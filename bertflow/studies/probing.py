@@ -156,15 +156,11 @@ class Gold:
             for column, tags, chosen in ((0, self.tags, right), (1, guessed, ...), (2, self.tags, ...)):
                 np.add.at(counts[..., column], (self.group[chosen], tags[chosen]), 1)
             return counts
-        for words in self.by_sentence():
+        bounds = [0, *(np.flatnonzero(np.diff(self.sentence)) + 1), len(self.sentence)]
+        for words in map(slice, bounds, bounds[1:]):
             made, true = (entities([self.names[tag] for tag in tags[words]]) for tags in (guessed, self.tags))
             counts[self.group[words.start], 0] += len(made & true), len(made), len(true)
         return counts
-
-    def by_sentence(self) -> Iterator[slice]:
-        """The words of each sentence that has any."""
-        bounds = [0, *(np.flatnonzero(np.diff(self.sentence)) + 1), len(self.sentence)]
-        return (slice(*bounds[at : at + 2]) for at in range(len(bounds) - 1))
 
     def splits(self, folds: int, seed: int) -> list[Split]:
         """Folds of whole sentences, the same texts in one.

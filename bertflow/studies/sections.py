@@ -27,7 +27,7 @@ from bertflow import SentenceEncoder
 from bertflow.correlation import FEWEST, spearman
 from bertflow.data.pairs import Pairs
 from bertflow.data.sts_tasks import task_title
-from bertflow.evaluation.edits import LEVELS, edit_distance
+from bertflow.evaluation.edits import LEVELS, edits_of
 from bertflow.evaluation.evaluating import Addition, score_sets
 from bertflow.evaluation.report import Report
 from bertflow.evaluation.score_table import Column
@@ -170,9 +170,8 @@ def lexical_rows(
     report = score_sets(systems, [pairs], similarity, resamples=0, force=True, progress=progress)
     leaks, gold = {row.system for row in report.rows if row.label_leak}, pairs.target
     scores = {GOLD: gold} | dict(zip(systems, report.tasks[0].similarities, strict=True))
-    for level, cut in LEVELS.items():
-        edits = [edit_distance(cut(a), cut(b)) for a, b in zip(pairs.first, pairs.second, strict=True)]
-        distances = np.array(edits, dtype=np.float64)
+    for level in LEVELS:
+        distances = edits_of(pairs, level)
         near = distances <= NEAR
         for name, found in scores.items():
             if name not in leaks:

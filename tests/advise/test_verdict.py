@@ -195,7 +195,9 @@ def test_a_veto_puts_a_change_beside_the_encoder_unless_labels_prove_it(evidence
 
 
 def test_a_veto_of_another_candidate_is_none():
-    decision = decide(geometry(CONE), [], "", "search", RAW_SHAPE, ("whitening(8)",), vetoes={"whitening": ("No.",)}.get)
+    decision = decide(
+        geometry(CONE), [], "", "search", RAW_SHAPE, ("whitening(8)",), vetoes={"whitening": ("No.",)}.get
+    )
     assert (decision.system, decision.beside) == ("whitening(8)", "")
 
 
