@@ -94,7 +94,7 @@ def decide(
     likely: Sequence[str] = (),
     stand_in: Judgement | None = None,
     among: Collection[str] | None = None,
-    vetoes: Callable[[str], Sequence[str] | None] = {}.get,
+    vetoes: Callable[[str], Sequence[str] | None] = lambda name: (),
     safe: str = "",
 ) -> Decision:
     """The verdict. The first evidence decides; what the others say about the same system is added.

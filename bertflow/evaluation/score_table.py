@@ -195,7 +195,7 @@ def make_rows(
             scored = (system.name, float(figure.values[at]), *figure.interval(at), seen[task], system.label_leak(task))
             form = "+".join(dict.fromkeys(pairs.text_form for pairs in sets))
             source = ", ".join(dict.fromkeys(pairs.source for pairs in sets))
-            rows.append(Row(*measured, *scored, form, source, system.description))
+            rows.append(Row(*[*measured, *scored, form, source, system.description]))
     return rows
 
 

@@ -236,7 +236,8 @@ def _rows(
         at, first = systems.index(f"mean of {group[0].name}"), group[0]
         values = tuple(float(figure.values[systems.index(line.system)]) for line in group)
         printed = round(theirs[first.published].score(figure.task) / 100, 6)
-        mean, less = float(figure.values[at]), (None,) * 3
+        mean = float(figure.values[at])
+        less: tuple[float | None, float | None, float | None] = (None, None, None)
         if first.flow:
             other = systems.index(f"mean of {Path(first.model).name} last2avg")
             less = (mean - float(figure.values[other]), *figure.interval(at, less=other))
