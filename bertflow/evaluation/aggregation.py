@@ -75,30 +75,6 @@ class Partition:
     readings: tuple[Reading, ...]
 
 
-def partitions(subsets: Sequence[str], named: bool = True, together: bool = True) -> list[Partition]:
-    """The partitions of a task: all pairs together, then its sub-sets.
-
-    Args:
-        subsets: The sub-set of each pair.
-        named: Whether these names are the task's sub-sets; where they are not, only ``all`` can be read.
-        together: Whether all pairs can be ranked together; where sub-sets have different scales they cannot.
-    """
-    members = members_of(subsets)
-    by_subset = [name for name in AGGREGATIONS if name != "all"]
-    n = len(subsets)
-    # With a single sub-set all aggregations are one number.
-    names = ["all", *by_subset] if named and len(members) == 1 else ["all"]
-    whole = Partition((np.arange(n, dtype=np.intp),), tuple(Reading(name, "", n, np.ones(1)) for name in names))
-    if not named or len(members) == 1:
-        return [whole]
-    sizes = np.array([len(group) for group in members.values()], dtype=np.intp)
-    readings = [Reading(name, "", n, AGGREGATIONS[name].weights(sizes)) for name in by_subset]
-    units = zip(members, sizes, np.eye(len(sizes)), strict=True)
-    readings += [Reading(SUBSET, name, int(size), unit) for name, size, unit in units]
-    split = Partition(tuple(members.values()), tuple(readings))
-    return [whole, split] if together else [split]
-
-
 def members_of(subsets: Sequence[str]) -> dict[str, Members]:
     """Which pairs belong to each sub-set, in the order in which the sub-sets first appear."""
     names = np.array(subsets)
@@ -120,11 +96,20 @@ class ScoredTask:
     similarities: Float64
 
     def partitions(self) -> list[Partition]:
-        """The ways in which its pairs are grouped."""
-        row = TASKS.get(self.pairs.task)
-        # The hub's copies of STS12-16 are one set each: their sub-sets are not named.
-        named = row is None or len(row.pairs) == 1 or len(set(self.pairs.subsets)) > 1
-        return partitions(self.pairs.subsets, named, together=row is None or row.aggregation == "all")
+        """The ways in which its pairs are grouped: all together, if they can be ranked so, then by sub-set."""
+        row, n, members = TASKS.get(self.pairs.task), len(self.pairs), members_of(self.pairs.subsets)
+        by_subset, alone = [name for name in AGGREGATIONS if name != "all"], len(members) == 1
+        # One number for all aggregations; but the hub's copies of STS12-16 are one set each, and do not name theirs.
+        names = ["all", *by_subset] if alone and (row is None or len(row.pairs) == 1) else ["all"]
+        whole = Partition((np.arange(n, dtype=np.intp),), tuple(Reading(name, "", n, np.ones(1)) for name in names))
+        if alone:
+            return [whole]
+        sizes = np.array([len(group) for group in members.values()], dtype=np.intp)
+        readings = [Reading(name, "", n, AGGREGATIONS[name].weights(sizes)) for name in by_subset]
+        units = zip(members, sizes, np.eye(len(sizes)), strict=True)
+        readings += [Reading(SUBSET, name, int(size), unit) for name, size, unit in units]
+        split = Partition(tuple(members.values()), tuple(readings))
+        return [whole, split] if row is None or row.aggregation == "all" else [split]
 
 
 class Meter:

@@ -77,7 +77,7 @@ class DotProductParts:
     words: int
 
 
-def dot_product_parts(masked: MaskedWords, counts: Mapping[str, int] | None = None) -> DotProductParts:
+def dot_product_parts(masked: MaskedWords, counts: Mapping[str, int]) -> DotProductParts:
     """Split the variance of h_c . w_x over the words into its parts; ``counts`` tell how often words occur in text."""
     n, width = len(masked.contexts), len(masked.words)
     log_p, together, total = np.full(width, -np.inf), np.zeros(width), 0.0
@@ -92,8 +92,8 @@ def dot_product_parts(masked: MaskedWords, counts: Mapping[str, int] | None = No
     # Linear in the centered products, so their sum over the contexts is enough.
     log_frequency = float(together @ (log_p - log_p.mean())) / total
     bias = -float(together @ (masked.bias - masked.bias.mean())) / total
-    known = [at for at, word in enumerate(masked.words) if counts and counts.get(word)]
-    corpus = pearson(log_p[known], np.log([counts[masked.words[at]] for at in known])) if counts and known else None
+    known = [at for at, word in enumerate(masked.words) if counts.get(word)]
+    corpus = pearson(log_p[known], np.log([counts[masked.words[at]] for at in known])) if known else None
     return DotProductParts(1 - log_frequency - bias, log_frequency, bias, corpus, n, width)
 
 
