@@ -289,7 +289,6 @@ class Advice(AbstractResult):
         if self._place != "encoder" or self.system == "raw":
             return ()
         name, notes = f"{self.of}, calibrated", [f"`bertflow fix`: {self.verdict}.", *self.reasons]
-        encoder = load(aside / "encoder")
-        written = write_export(encoder, aside / EXPORTED, EXPORTED, name=name, notes=notes)
+        written = write_export(load(aside / "encoder"), aside / EXPORTED, EXPORTED, name=name, notes=notes)
         flag = ", trust_remote_code=True" if written.ours else ""
         return (f"elsewhere SentenceTransformer({str(folder / EXPORTED)!r}{flag})",)

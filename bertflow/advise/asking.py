@@ -39,8 +39,8 @@ POWER = 3
 """0 draws at random, very large numbers take the pairs on which candidates disagree most, which are of few kinds."""
 SENTENCES = 4000
 """Sentences that pairs are made of: the more there are, the nearer are the nearest."""
-NEAREST, RANDOM = 5, 1
-"""Pairs of each sentence: with its nearest neighbors under each candidate, and at random."""
+NEAREST = 5
+"""Pairs of each sentence with its nearest neighbors under each candidate; one more is at random."""
 FEWEST_ASKED, MOST_ASKED = 30, 500
 """Fewest pairs that have to be judged, and the most that can be asked for."""
 
@@ -58,7 +58,7 @@ def choose_pairs(systems: Mapping[str, SentenceEncoder], sentences: Sequence[str
     some = list({text_key(one): one for one in sentences}.values())[:SENTENCES]
     near = min(NEAREST, len(some) - 1)
     units = [unit_rows(system.encode(some)) for system in systems.values()]
-    pool = [np.stack([np.arange(len(some)).repeat(RANDOM), rng.integers(len(some), size=RANDOM * len(some))])]
+    pool = [np.stack([np.arange(len(some)), rng.integers(len(some), size=len(some))])]
     for x in units:
         cosines = x @ x.T
         np.fill_diagonal(cosines, -np.inf)

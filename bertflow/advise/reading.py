@@ -101,8 +101,7 @@ def read_documents(
     if is_plain_text(path):
         # Without a line, those after it have wrong vectors.
         lines = read_lines(path) if whole_lines else without_header(source, usable_lines(path))
-        found = _documents_of_lines((line for _, line in lines), whole_lines)
-        return _refused_if_empty(found, source)
+        return _refused_if_empty(_documents_of_lines((line for _, line in lines), whole_lines), source)
     if whole_lines:
         raise UsageError(f"The text of vectors is a .txt file, one line a vector, got {source}. Convert it.")
     if not is_hub(source) and table_suffix(path) is None:

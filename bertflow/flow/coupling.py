@@ -22,7 +22,6 @@ from torch.nn.functional import logsigmoid
 from bertflow.flow.actnorm import ActNorm, times
 from bertflow.flow.transforms import AbstractPart, LogAbsDet
 from bertflow.onednn import Linear, linear
-from bertflow.registry import lookup
 
 NetworkFactory = Callable[[int, int], nn.Module]
 """(width read, width made) -> a network."""
@@ -206,7 +205,7 @@ class Network(nn.Module):
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        layers = lookup("network", NETWORKS, kind)
+        layers = NETWORKS[kind]
         self.first = layers.hidden(dim_in, hidden, factor, start, generator)
         self.second = layers.hidden(hidden, hidden, factor, start, generator)
         self.gate = layers.hidden(hidden, hidden, factor, start, generator) if activation == "gatu" else None

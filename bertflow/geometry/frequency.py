@@ -154,8 +154,7 @@ def words_by_rank(words: Sequence[str], vectors: NDArray[np.floating], counts: M
         )
     ranked = np.array(sorted(known, key=lambda row: -counts[words[row]]))
     logs = np.log(np.array([max(counts.get(word, 0), 1) for word in words]) / sum(counts.values()))
-    groups = {f"{first:,} to {last - 1:,}": ranked[first:last] for first, last in RANKS}
-    return bins(vectors, groups, logs)
+    return bins(vectors, {f"{first:,} to {last - 1:,}": ranked[first:last] for first, last in RANKS}, logs)
 
 
 def log_frequencies(sentences: Sequence[str], counts: Mapping[str, int]) -> Float64:
@@ -233,8 +232,7 @@ def _frame(points: Mapping[str, Float64]) -> tuple[Float64, int]:
     low, high = ends[:, 0].min(0).clip(max=0), ends[:, 1].max(0)
     margin = MARGIN * (high - low)
     frame = np.stack([low - margin, high + margin])
-    outside = sum(int(((xy < frame[0]) | (xy > frame[1])).any(1).sum()) for xy in points.values())
-    return frame, outside
+    return frame, sum(int(((xy < frame[0]) | (xy > frame[1])).any(1).sum()) for xy in points.values())
 
 
 def show_sentences(clouds: Mapping[str, Cloud], log_frequency: Float64) -> GeometrySection:

@@ -189,8 +189,7 @@ class ScoreCalibrator:
     def share(self, cosines: ArrayLike) -> Float64:
         """Share of random pairs with such a cosine or a higher one, in (0, 1]."""
         self._require_fitted()
-        s = finite(cosines)
-        return (1 + np.interp(s, self.cosines_, self.at_least_, right=0.0)) / (1 + self.pairs_)
+        return (1 + np.interp(finite(cosines), self.cosines_, self.at_least_, right=0.0)) / (1 + self.pairs_)
 
     def percentile(self, cosines: ArrayLike) -> Float64:
         """Percent of random pairs with a lower cosine, in [0, 100)."""

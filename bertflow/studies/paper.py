@@ -181,14 +181,15 @@ def make_tables(
     plain, tuned, text = (tuple(several(given)) for given in (models, nli_models, nli))
     require_files(*text)
     given = StsSource(tasks, data_dir)
-    wanted = [lookup("task of the tables", {one: one for one in PAPER_TASKS}, one) for one in given.names]
+    for task in given.names:
+        lookup("task of the tables", dict.fromkeys(PAPER_TASKS), task)
     for model in (*plain, *tuned):
         load(model, pooling="first-last-avg", max_length=MAX_LENGTH, device=device)
     lines = paper_lines(plain, tuned, seeds, bool(text))
     if line is not None and show_lines:
         raise UsageError("A line is made, or all are shown, but both were asked for. Leave one out.")
     require_between(1, len(lines), line=line)
-    in_order = tuple(sorted(wanted, key=PAPER_TASKS.index))
+    in_order = tuple(sorted(given.names, key=PAPER_TASKS.index))
     tell = say or (lambda words: None)
     maker = LineMaker(Path(output), data_dir, in_order, text, max_sentences, device, progress)
     sets = {task: with_subsets(load_sts(task, data_dir), AGGREGATION) for task in (() if show_lines else in_order)}
