@@ -32,6 +32,7 @@ from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.cutting import Cut
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
+from bertflow.evaluation.sides import Systems
 from bertflow.export.targets import write_export
 from bertflow.files import atomic_folder, require_place, write_json, write_text
 from bertflow.geometry import REPORT
@@ -116,7 +117,7 @@ class Advice(AbstractResult):
     domain: DomainCheck | None
     notes: tuple[str, ...]
     text: SplitText
-    systems: Mapping[str, SentenceEncoder]
+    systems: Systems
     not_tried: Mapping[str, str]
     encoder: SentenceEncoder
     beside: str

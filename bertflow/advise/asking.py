@@ -14,18 +14,19 @@ not random ones: a score on them does not estimate the score on other pairs, onl
 should be, and what the labels are worth: benchmarks/ask.py.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from bertflow.array_types import Floats, Intp
 from bertflow.data.columns import parse_score
 from bertflow.data.pairs import Pairs
 from bertflow.data.tables import open_table, table_suffix
-from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError
+from bertflow.evaluation.sides import Systems
 from bertflow.files import write_text
 from bertflow.similarity import unit_rows
 from bertflow.tables import to_csv
@@ -45,7 +46,7 @@ FEWEST_ASKED, MOST_ASKED = 30, 500
 """Fewest pairs that have to be judged, and the most that can be asked for."""
 
 
-def choose_pairs(systems: Mapping[str, SentenceEncoder], sentences: Sequence[str], n: int, seed: int) -> Pairs:
+def choose_pairs(systems: Systems, sentences: Sequence[str], n: int, seed: int) -> Pairs:
     """The pairs whose judgement would tell the systems apart best; a pair has no score yet.
 
     Args:
@@ -72,9 +73,7 @@ def choose_pairs(systems: Mapping[str, SentenceEncoder], sentences: Sequence[str
     return Pairs("asked labels", first, second, kind="texts", source="fix --ask")
 
 
-def drawn(
-    cosines: NDArray[np.floating], sides: NDArray[np.integer], n: int, rng: np.random.Generator, power: float = POWER
-) -> NDArray[np.intp]:
+def drawn(cosines: Floats, sides: NDArray[np.integer], n: int, rng: np.random.Generator, power: float = POWER) -> Intp:
     """Which of m pairs to judge, at most n, each sentence once.
 
     Args:

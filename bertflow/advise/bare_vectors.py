@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bertflow.array_types import Float32
 from bertflow.calibration.saving import Provenance
 from bertflow.data.corpus import drawn_rows
 from bertflow.data.vectors import Vectors, open_vectors
-from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, SentenceEncoder
+from bertflow.encoder.abstract import AbstractEncoder, Role, SentenceEncoder
 from bertflow.errors import DataError
 from bertflow.store.store import EmbeddingStore
 

@@ -32,6 +32,7 @@ from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.evaluating import score_sets
 from bertflow.evaluation.report import Report
 from bertflow.evaluation.score_table import Column
+from bertflow.evaluation.sides import Systems
 from bertflow.evaluation.significance import LEVEL, Difference, Place
 from bertflow.tables import Section
 
@@ -108,7 +109,7 @@ class Evidence:
         """All distinct sentences of both halves."""
         return unique_sentences([self.choosing, self.judging])
 
-    def judge(self, systems: Mapping[str, SentenceEncoder], resamples: int, seed: int) -> "Judgement":
+    def judge(self, systems: Systems, resamples: int, seed: int) -> "Judgement":
         """Score raw and all candidates on both halves."""
         halves = (self.choosing,) if self.asked else (self.choosing, self.judging)
         reports = [score_sets(systems, [half], resamples=resamples, seed=seed) for half in halves]

@@ -41,6 +41,7 @@ from bertflow.calibration.spelling import RAW, SystemSpec
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.cutting import Cut, measure_cut
 from bertflow.encoder.pooling import parse_pooling
+from bertflow.evaluation.sides import Systems
 from bertflow.progress import unsaid
 from bertflow.scoring.domain import DomainCheck
 from bertflow.training import Purpose
@@ -125,7 +126,7 @@ class Findings:
     shape: Shape
     cut: Cut | None
     encoding: float
-    systems: Mapping[str, SentenceEncoder]
+    systems: Systems
     judged: tuple[Judgement, ...]
     likely: Sequence[str]
     stand_in: Judgement | None
@@ -178,7 +179,7 @@ def _safe(names: Sequence[str], purpose: str, case: Case, shape: Shape, vetoes: 
     return next((name for name in names if not vetoes(name)), "")
 
 
-def _ask_docstrings(request: Request, case: Case, systems: Mapping[str, SentenceEncoder]) -> Judgement | None:
+def _ask_docstrings(request: Request, case: Case, systems: Systems) -> Judgement | None:
     """What pairs of docstrings say of some systems; None where they are in another language."""
     if (evidence := docstring_evidence(case.encoder, case.split.fitted)) is None:
         return None

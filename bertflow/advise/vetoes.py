@@ -7,17 +7,15 @@
 Signals that failed when tried: hubness, the share of neighbors as a score, any sum of signals (benchmarks/harm.md).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache, cached_property
-
-import numpy as np
-from numpy.typing import NDArray
 
 from bertflow.advise.bare_vectors import lacks_text
 from bertflow.advise.reading import SplitText
+from bertflow.array_types import Intp
 from bertflow.breadth import FEWEST, FOREIGN, breadth_of
 from bertflow.calibration.spelling import RAW
-from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.evaluation.sides import Systems
 from bertflow.retrieval.comparing import SHARED, nearest_rows, share_in_common
 
 FEWEST_SHARED = 0.05
@@ -39,7 +37,7 @@ class Vetoes:
 
     def __init__(
         self,
-        systems: Mapping[str, SentenceEncoder],
+        systems: Systems,
         text: SplitText,
         queries: Sequence[str],
         safe: Sequence[str],
@@ -71,7 +69,7 @@ class Vetoes:
             found.append(f"Your queries are unlike the text: {far:.0f} times as far away as its lines.")
         return tuple(found)
 
-    def _ranked(self, name: str) -> NDArray[np.intp]:
+    def _ranked(self, name: str) -> Intp:
         """The nearest texts of each query, or else of other texts."""
         text, asked, system = self._text, self._queries, self._systems[name]
         asking = system.encode_query(asked) if asked else system.encode(text.reference[:MOST_ASKING])

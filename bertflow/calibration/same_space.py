@@ -17,11 +17,11 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from bertflow.array_types import Float64, Floats
 from bertflow.errors import DataError
 from bertflow.maps import unit
-from bertflow.moments import BLOCK, UNIT, Float64, Moments
+from bertflow.moments import BLOCK, UNIT, Moments
 
 logger = logging.getLogger("bertflow")
 
@@ -68,7 +68,7 @@ class Likeness:
         )
 
 
-def likeness(rows: NDArray[np.floating], moments: Moments) -> Likeness:
+def likeness(rows: Floats, moments: Moments) -> Likeness:
     """Compare rows (n, dim) with those of a fit; rows of zeros do not count.
 
     Where the rows of the fit had unit length, the rows are brought to unit length first, as they are when calibrated.
@@ -92,7 +92,7 @@ def likeness(rows: NDArray[np.floating], moments: Moments) -> Likeness:
     )
 
 
-def require_alike(rows: NDArray[np.floating], moments: Moments, what: str, do: str, any_text: bool = False) -> None:
+def require_alike(rows: Floats, moments: Moments, what: str, do: str, any_text: bool = False) -> None:
     """Refuse rows that are clearly not of the space of a fit, or log that they may not be.
 
     Args:
@@ -115,7 +115,7 @@ def require_alike(rows: NDArray[np.floating], moments: Moments, what: str, do: s
         logger.warning("%s, but the embeddings at hand may be others: %s. %s", what, found, do)
 
 
-def require_lengths(rows: NDArray[np.floating], moments: Moments) -> None:
+def require_lengths(rows: Floats, moments: Moments) -> None:
     """Refuse rows that all have unit length where those of a fit were far from it; one row is enough to tell.
 
     Raises:
@@ -134,7 +134,7 @@ def require_lengths(rows: NDArray[np.floating], moments: Moments) -> None:
         )
 
 
-def _have_unit_length(rows: NDArray[np.floating]) -> bool:
+def _have_unit_length(rows: Floats) -> bool:
     with np.errstate(over="ignore"):
         lengths = np.linalg.norm(rows.astype(np.float64), axis=1)
     return bool(((np.abs(lengths - 1) <= UNIT) | ~rows.any(1)).all())

@@ -14,16 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from bertflow.array_types import Float64, Intp
 from bertflow.correlation import CORRELATIONS, Weights, jackknife, weighted_correlations
 from bertflow.data.pairs import Pairs
 from bertflow.data.sts_tasks import TASKS
 from bertflow.evaluation.significance import (
     Figure,
-    Float64,
-    Members,
     generator,
     pair_weights,
     resampled,
@@ -44,7 +42,7 @@ class Aggregation:
         meaning: What the caption of a table says.
     """
 
-    weights: Callable[[NDArray[np.intp]], Float64]
+    weights: Callable[[Intp], Float64]
     meaning: str
 
 
@@ -71,11 +69,11 @@ class Reading:
 class Partition:
     """Disjoint groups of pairs, and the scores that are read off them."""
 
-    groups: tuple[Members, ...]
+    groups: tuple[Intp, ...]
     readings: tuple[Reading, ...]
 
 
-def members_of(subsets: Sequence[str]) -> dict[str, Members]:
+def members_of(subsets: Sequence[str]) -> dict[str, Intp]:
     """Which pairs belong to each sub-set, in the order in which the sub-sets first appear."""
     names = np.array(subsets)
     return {name: np.flatnonzero(names == name) for name in dict.fromkeys(subsets)}

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from bertflow.array_types import Float64
 from bertflow.data.pairs import Pairs
-from bertflow.moments import Float64
 
 LEVELS: Mapping[str, Callable[[str], list[str]]] = {
     "characters": lambda sentence: list(sentence.lower()),

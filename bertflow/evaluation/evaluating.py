@@ -8,6 +8,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from typing_extensions import TypedDict, Unpack
 
+from bertflow.array_types import Float64
 from bertflow.calibration.spelling import RAW, parse_systems
 from bertflow.data import DOCSTRINGS
 from bertflow.data.corpus import load_sentences
@@ -16,7 +17,6 @@ from bertflow.data.pairs import Pairs, load_pairs, unique_sentences
 from bertflow.data.sts import StsSource, load_sts
 from bertflow.data.sts_tasks import suites_of
 from bertflow.data.tables import table_name, table_suffix
-from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.options import EncoderOptions
 from bertflow.errors import MOST_RESAMPLES, DataError, UsageError, require_between, require_seed
 from bertflow.evaluation.aggregation import AGGREGATIONS, ScoredTask, suite_figures, task_figures
@@ -24,8 +24,8 @@ from bertflow.evaluation.names import Model, distinct_names, split_name
 from bertflow.evaluation.report import Report, parse_thresholds, shortfalls
 from bertflow.evaluation.score_table import SystemFacts, make_rows, refuse_label_leaks
 from bertflow.evaluation.seeds import SeveralSeeds, the_flow
-from bertflow.evaluation.sides import encode_sets
-from bertflow.evaluation.significance import Figure, Float64, differences, enough
+from bertflow.evaluation.sides import Systems, encode_sets
+from bertflow.evaluation.significance import Figure, differences, enough
 from bertflow.evaluation.systems import SharedPass, build_systems, require_fitted_on
 from bertflow.evaluation.ungraded import UNGRADED, Sides
 from bertflow.files import require_files
@@ -64,7 +64,7 @@ class PairScorer(Protocol):
 
 
 def evaluate_sts(
-    systems: Mapping[str, SentenceEncoder],
+    systems: Systems,
     tasks: str | Sequence[str] = "sts7",
     data_dir: str | Path = "hub",
     **options: Unpack[ScoreOptions],
@@ -86,7 +86,7 @@ def evaluate_sts(
     return score_sets(systems, StsSource(tasks, data_dir), **options)
 
 
-def evaluate_retrieval(systems: Mapping[str, SentenceEncoder], pairs: Pairs, **options: Unpack[ScoreOptions]) -> Report:
+def evaluate_retrieval(systems: Systems, pairs: Pairs, **options: Unpack[ScoreOptions]) -> Report:
     """Rank all texts for each query, by every system; or the candidates of each query, by MAP and MRR.
 
     Args:
@@ -102,7 +102,7 @@ def evaluate_retrieval(systems: Mapping[str, SentenceEncoder], pairs: Pairs, **o
     return score_sets(systems, [pairs if pairs.kind == "candidates" else replace(pairs, kind="retrieval")], **options)
 
 
-def evaluate_binary(systems: Mapping[str, SentenceEncoder], pairs: Pairs, **options: Unpack[ScoreOptions]) -> Report:
+def evaluate_binary(systems: Systems, pairs: Pairs, **options: Unpack[ScoreOptions]) -> Report:
     """ROC AUC of the similarity, by every system; the options are those of ``evaluate_sts``.
 
     Resamples are drawn among the positive and among the negative pairs, so that their shares stay.
@@ -116,7 +116,7 @@ def evaluate_binary(systems: Mapping[str, SentenceEncoder], pairs: Pairs, **opti
 
 @working("scoring")
 def score_sets(
-    systems: Mapping[str, SentenceEncoder],
+    systems: Systems,
     sets: Iterable[Pairs],
     similarity: str = "cosine",
     resamples: int = 1000,
@@ -185,13 +185,11 @@ Refit: TypeAlias = Callable[
 class Addition:
     """What a report may have besides the scores of what was named."""
 
-    def scorers(
-        self, systems: Mapping[str, SentenceEncoder], sets: Sequence[Pairs], progress: bool | None
-    ) -> Mapping[str, PairScorer]:
+    def scorers(self, systems: Systems, sets: Sequence[Pairs], progress: bool | None) -> Mapping[str, PairScorer]:
         """More systems on the STS tasks, by their names in tables."""
         return {}
 
-    def add_to(self, report: Report, systems: Mapping[str, SentenceEncoder], progress: bool | None) -> Report:
+    def add_to(self, report: Report, systems: Systems, progress: bool | None) -> Report:
         """The report with what this adds (``Report.add``)."""
         return report
 

@@ -19,12 +19,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from bertflow.affine import NULL_SHARE, whitening_map
+from bertflow.array_types import Float32, Intp
 from bertflow.data.pairs import Pairs, unique_sentences
 from bertflow.data.sts_tasks import task_title
-from bertflow.encoder.abstract import Float32
 from bertflow.encoder.pooling import COUNTED, POOLINGS, TEMPLATED, TOKEN_REDUCTIONS, Pooling, parse_pooling
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError, without_null_warnings
@@ -215,7 +214,7 @@ def sweep_poolings(
     return Sweep(CALIBRATORS, rows, described, facts, how, scratch)
 
 
-def _calibrated(x: Float32, fit_rows: NDArray[np.intp]) -> Iterator[tuple[str, Float32]]:
+def _calibrated(x: Float32, fit_rows: Intp) -> Iterator[tuple[str, Float32]]:
     """The embeddings raw, whitened, and whitened to their first directions: one fit does for both.
 
     One vector for all sentences (layer 0 of [CLS] gives it) has no score, raw or whitened.

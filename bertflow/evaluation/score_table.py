@@ -11,8 +11,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertflow.array_types import Hashes
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.data.pairs import Pairs, unique_sentences
 from bertflow.data.sts_tasks import STS12_16, SUITES, TASKS, task_title
@@ -76,7 +76,7 @@ class SystemFacts:
 
     name: str
     description: Mapping[str, Any]
-    hashes: NDArray[np.uint64] | None
+    hashes: Hashes | None
     labels: tuple[str, ...]
     text: FittedText | None = None
     embeds: bool = True
@@ -92,7 +92,7 @@ class SystemFacts:
         text = FittedText.of(calibrator) if calibrator else None
         return cls(name, description, system.fitted_hashes(), tuple(labels), text)
 
-    def seen(self, evaluated: NDArray[np.uint64]) -> float | None:
+    def seen(self, evaluated: Hashes) -> float | None:
         """Share of some texts, given by their hashes, that stood in the fitting text; None where that is unknown."""
         return None if self.hashes is None else float(np.isin(evaluated, self.hashes).mean())
 

@@ -6,15 +6,17 @@ Embeddings that are not finite, and zeros under the cosine, have no similarity, 
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertflow.array_types import Float32, Float64, Intp
 from bertflow.calibrated import encode_systems
 from bertflow.data.pairs import Pairs, unique_sentences
-from bertflow.encoder.abstract import Float32, SentenceEncoder
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError
 from bertflow.registry import lookup
 from bertflow.similarity import COSINE, SIMILARITIES
 
+Systems = Mapping[str, SentenceEncoder]
+"""Encoders, raw or calibrated, by their names in tables."""
 ASKING = ("retrieval", "candidates")
 """Kinds of pairs whose first texts are queries."""
 OVERFLOW = "Look for a half-precision overflow, or a calibrator that was fitted on other embeddings."
@@ -26,7 +28,7 @@ def _has_queries(system: SentenceEncoder, pairs: Pairs) -> bool:
     return pairs.kind in ASKING and system.has_roles
 
 
-def pair_cosines(encoder: SentenceEncoder, pairs: Pairs, progress: bool | None = None) -> NDArray[np.float64]:
+def pair_cosines(encoder: SentenceEncoder, pairs: Pairs, progress: bool | None = None) -> Float64:
     """The cosine (n,) of each pair; the first texts of retrieval are queries."""
     sentences = pairs.sentences
     first, second = pairs.rows(row_numbers(sentences))
@@ -36,7 +38,7 @@ def pair_cosines(encoder: SentenceEncoder, pairs: Pairs, progress: bool | None =
 
 
 def encode_sets(
-    systems: Mapping[str, SentenceEncoder],
+    systems: Systems,
     sets: Sequence[Pairs],
     similarity: str = "cosine",
     progress: bool | None = None,
@@ -64,7 +66,7 @@ def encode_sets(
 
 def checked_sides(
     pairs: Pairs,
-    rows: NDArray[np.intp],
+    rows: Intp,
     embeddings: Mapping[str, Float32],
     queries: Mapping[str, Float32],
     similarity: str = "cosine",

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertflow.array_types import Float64
 from bertflow.errors import MissingExtraError
 from bertflow.files import write_text
 from bertflow.progress import peak_memory, working
@@ -123,7 +123,7 @@ class Sweep(AbstractResult):
         ]
         return Table(("pooling", *(title for name in self.columns for title in (name, *self.behind))), tuple(lines))
 
-    def grid(self) -> tuple[list[int], list[str], dict[str, NDArray[np.float64]]]:
+    def grid(self) -> tuple[list[int], list[str], dict[str, Float64]]:
         """The poolings of one layer: layers, token reductions, and a matrix of them by column; NaN without a score."""
         single = [row for row in self.shown if len(row.candidate.layers) == 1]
         layers = sorted({row.candidate.layers[0] for row in single})

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from typing_extensions import Unpack
 
+from bertflow.array_types import Float32, Hashes
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.spelling import RAW, STATIC, SystemSpec
-from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, SentenceEncoder
+from bertflow.encoder.abstract import AbstractEncoder, Role, SentenceEncoder
 from bertflow.encoder.options import EncoderOptions
 from bertflow.encoder.seen_text import AbstractLearner
 from bertflow.encoder.transformer import StaticEncoder, TransformerEncoder
@@ -81,7 +81,7 @@ class SharedPass:
         rows = self._rows[role if self.own.has_roles else "document"]
         new = [sentence for sentence in dict.fromkeys(sentences) if sentence not in rows]
         if new:
-            found: dict[str, NDArray[np.float32]] = {}
+            found: dict[str, Float32] = {}
             for encoder, poolings in self._passes():
                 found |= encoder.encode_poolings(new, poolings, progress, role)
             rows.update({sentence: {name: x[row] for name, x in found.items()} for row, sentence in enumerate(new)})
@@ -112,7 +112,7 @@ class PooledEncoder(AbstractEncoder):
         """The encoder's description with this pooling."""
         return self._encoder.describe()
 
-    def fitted_hashes(self) -> NDArray[np.uint64] | None:
+    def fitted_hashes(self) -> Hashes | None:
         """The text whose tokens were counted, for ``sif``."""
         return self._encoder.fitted_hashes()
 

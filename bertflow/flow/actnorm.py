@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from bertflow.affine import NULL_SHARE
 from bertflow.errors import DataError, UsageError
-from bertflow.flow.transforms import AbstractPart, LogAbsDet
+from bertflow.flow.transforms import AbstractPart, Mapped
 
 EPS = 1e-6
 """Term added to the standard deviation. Source: bohanli/BERT-flow flow/glow_ops_1x1.py, actnorm_scale."""
@@ -63,11 +63,11 @@ class ActNorm(AbstractPart):
             for parameter in (self.shift, self.log_scale):
                 nn.init.uniform_(parameter, -bound, bound, generator=generator)
 
-    def _forward(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
+    def _forward(self, inputs: Tensor, context: Tensor | None) -> Mapped:
         log_scale = times(self.factor, self.log_scale)
         return (inputs + self.shift) * log_scale.exp(), log_scale.sum()
 
-    def _inverse(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
+    def _inverse(self, inputs: Tensor, context: Tensor | None) -> Mapped:
         log_scale = times(self.factor, self.log_scale)
         return inputs * (-log_scale).exp() - self.shift, -log_scale.sum()
 

@@ -19,13 +19,13 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.metrics.pairwise import euclidean_distances
 
+from bertflow.array_types import Float64, Int64
 from bertflow.data.corpus import drawn_rows
 from bertflow.errors import DataError
 from bertflow.evaluation.ungraded import random_pair_cosines
-from bertflow.moments import Float64, Moments, require_finite
+from bertflow.moments import Moments, require_finite
 from bertflow.similarity import unit_rows
 from bertflow.training.batches import Embeddings, take
 
@@ -60,7 +60,7 @@ class Cloud:
             raise DataError(f"A cloud needs at least 2 embeddings, got {self.n}. Give more sentences.")
         self.dim = int(self.rows(np.zeros(1, dtype=np.int64)).shape[1])
 
-    def rows(self, index: NDArray[np.int64]) -> Float64:
+    def rows(self, index: Int64) -> Float64:
         """The rows at ``index``, in that order."""
         return np.asarray(take(self._x, index), dtype=np.float64)
 
@@ -105,7 +105,7 @@ class Cloud:
         return (np.square(total) - squares) / (self.n * (self.n - 1))
 
     @cached_property
-    def sample_index(self) -> NDArray[np.int64]:
+    def sample_index(self) -> Int64:
         """Row numbers of the sample, rising: all rows, or a random choice, always the same."""
         return np.array(drawn_rows(self.n, SAMPLE, 0))
 
@@ -132,7 +132,7 @@ class Cloud:
         return math.log(2 * total / (m * (m - 1)))
 
     @cached_property
-    def occurrences(self) -> NDArray[np.int64]:
+    def occurrences(self) -> Int64:
         """N_k of each sampled row (m,): how often it is among the ``K`` nearest of others, by cosine."""
         return np.bincount(nearest(self.sample, K)[0].ravel(), minlength=len(self.sample))
 
@@ -144,9 +144,7 @@ CLOSENESS: Mapping[str, Callable[[Float64, Float64], Float64]] = {
 """Closeness, largest for the nearest rows: (m, dim), (n, dim) -> (m, n). For unit rows ``dot`` is the cosine."""
 
 
-def nearest(
-    x: Float64, k: int = K, by: str = "dot", queries: NDArray[np.int64] | None = None
-) -> tuple[NDArray[np.int64], Float64]:
+def nearest(x: Float64, k: int = K, by: str = "dot", queries: Int64 | None = None) -> tuple[Int64, Float64]:
     """The k nearest other rows of each row, in blocks.
 
     Args:

@@ -15,16 +15,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.linear_model import LinearRegression
 
+from bertflow.array_types import Float64, Floats, Int64
 from bertflow.correlation import FEWEST, fisher_interval, spearman
 from bertflow.data.corpus import drawn_rows, words_of
 from bertflow.errors import DataError
 from bertflow.geometry.cloud import Cloud, nearest
 from bertflow.geometry.measures import mean_length_share
 from bertflow.geometry.report import GeometrySection, attributes, listed
-from bertflow.moments import Float64
 from bertflow.tables import MISSING, Table
 
 RANKS = ((0, 100), (100, 500), (500, 5000), (5000, 10000))
@@ -77,7 +76,7 @@ NEIGHBORHOOD = {name: attributes(Bin)[name] for name in ("length", "distance", "
 """What the numbers of a bin are, and how to read them."""
 
 
-def bins(x: NDArray[np.floating], groups: Mapping[str, NDArray[np.int64]], log_frequency: Float64) -> tuple[Bin, ...]:
+def bins(x: Floats, groups: Mapping[str, Int64], log_frequency: Float64) -> tuple[Bin, ...]:
     """Length and neighborhood of groups of rows.
 
     Args:
@@ -115,7 +114,7 @@ class LengthTrend:
     high: float | None = None
 
     @classmethod
-    def of(cls, x: NDArray[np.floating], log_frequency: Float64) -> "LengthTrend":
+    def of(cls, x: Floats, log_frequency: Float64) -> "LengthTrend":
         """Trend of rows (n, dim) with their log frequencies (n,), NaN where there is none."""
         known = np.isfinite(log_frequency)
         lengths = np.linalg.norm(np.asarray(x, dtype=np.float64)[known], axis=1)
@@ -135,7 +134,7 @@ class LengthTrend:
         return f"{self.spearman:+.2f}{ends}"
 
 
-def words_by_rank(words: Sequence[str], vectors: NDArray[np.floating], counts: Mapping[str, int]) -> tuple[Bin, ...]:
+def words_by_rank(words: Sequence[str], vectors: Floats, counts: Mapping[str, int]) -> tuple[Bin, ...]:
     """The paper's table 1: word embeddings by the frequency rank of their words.
 
     Args:
@@ -167,7 +166,7 @@ def log_frequencies(sentences: Sequence[str], counts: Mapping[str, int]) -> Floa
     return np.array([np.log(np.array(row) / total).mean() if row else np.nan for row in found])
 
 
-def fifths(log_frequency: Float64) -> dict[str, NDArray[np.int64]]:
+def fifths(log_frequency: Float64) -> dict[str, Int64]:
     """Rows in five bins of equal size by rising log frequency; rows without one are in none."""
     order = np.argsort(log_frequency, kind="stable")[: int(np.isfinite(log_frequency).sum())]
     return dict(zip(FIFTHS, np.array_split(order, len(FIFTHS)), strict=True))
@@ -267,7 +266,7 @@ def show_sentences(clouds: Mapping[str, Cloud], log_frequency: Float64) -> Geome
     )
 
 
-def show_words(words: Sequence[str], vectors: NDArray[np.floating], counts: Mapping[str, int]) -> GeometrySection:
+def show_words(words: Sequence[str], vectors: Floats, counts: Mapping[str, int]) -> GeometrySection:
     """The paper's table 1, on this encoder's word embeddings; see ``words_by_rank``."""
     rows, known = words_by_rank(words, vectors, counts), np.array([counts.get(word, 0) for word in words])
     trend = LengthTrend.of(vectors, np.log(np.where(known > 0, known, np.nan)))

@@ -22,6 +22,7 @@ from bertflow.data.pairs import Pairs
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
 from bertflow.errors import DataError, UsageError
+from bertflow.evaluation.sides import Systems
 from bertflow.evaluation.systems import SharedPass, build_systems, open_system
 from bertflow.geometry import FEWEST, NONE, REPORT, pairs, run_folder
 from bertflow.geometry.report import GeometryReport
@@ -40,7 +41,7 @@ FITTED = 6000
 def write_report(
     folder: Path,
     heading: str,
-    systems: Mapping[str, SentenceEncoder],
+    systems: Systems,
     sentences: Sequence[str],
     pairs: Pairs | None = None,
     recipe: Mapping[str, Any] | None = None,
@@ -83,7 +84,7 @@ def write_report(
     return make_report(heading, material, facts, verdict, then).save(folder) / REPORT
 
 
-def with_whitening(systems: Mapping[str, SentenceEncoder]) -> Mapping[str, SentenceEncoder]:
+def with_whitening(systems: Systems) -> Systems:
     """The systems with whitening after the first, if none of them is, and a calibrator of that encoder has moments."""
     first, *others = systems.items()
     alike = [system.calibrator for _, system in others if system.raw.identity.key == first[1].raw.identity.key]

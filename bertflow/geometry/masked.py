@@ -21,6 +21,7 @@ import torch
 from scipy.special import logsumexp
 from transformers import AutoModelForMaskedLM
 
+from bertflow.array_types import Float64
 from bertflow.correlation import pearson
 from bertflow.encoder.architecture import first_position, quiet_transformers
 from bertflow.encoder.batching import tokenize
@@ -29,7 +30,6 @@ from bertflow.encoder.locating import open_model
 from bertflow.errors import DataError
 from bertflow.geometry.contexts import MOST_TOKENS
 from bertflow.geometry.report import GeometrySection
-from bertflow.moments import Float64
 from bertflow.tables import Table
 from bertflow.words.tokens import whole_words
 

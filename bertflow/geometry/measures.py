@@ -40,10 +40,10 @@ import numpy as np
 from scipy import stats
 from scipy.special import logsumexp
 
+from bertflow.array_types import Float64
 from bertflow.errors import DataError
 from bertflow.geometry.cloud import Cloud, K
 from bertflow.geometry.report import GeometrySection, docstring, listed, rounded
-from bertflow.moments import Float64
 from bertflow.tables import Table
 from bertflow.training.auto import entropy_rank
 

@@ -17,22 +17,20 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertflow.array_types import Bools, Float64
 from bertflow.correlation import spearman
 from bertflow.data.pairs import Pairs, load_pairs
 from bertflow.data.sts import StsSource
 from bertflow.data.tables import table_suffix
-from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import UsageError
 from bertflow.evaluation.edits import edits_of
 from bertflow.evaluation.evaluating import evaluate_retrieval, score_sets
-from bertflow.evaluation.sides import encode_sets
+from bertflow.evaluation.sides import Systems, encode_sets
 from bertflow.evaluation.ungraded import random_pair_cosines
 from bertflow.geometry.cloud import Cloud
 from bertflow.geometry.measures import uniformity
 from bertflow.geometry.report import GeometrySection, docstring, listed, rounded
-from bertflow.moments import Float64
 from bertflow.scoring.domain import auroc
 from bertflow.similarity import COSINE
 from bertflow.tables import Table
@@ -72,7 +70,7 @@ class PairCosines:
 
     name: str
     cosines: Mapping[str, Float64]
-    alike: NDArray[np.bool_]
+    alike: Bools
     rule: str
     edits: Float64
     gold: Float64 | None = None
@@ -111,7 +109,7 @@ def load_scored_pairs(name: str, data_dir: str) -> Pairs:
     return next(iter(source))
 
 
-def cosines_of_pairs(systems: Mapping[str, SentenceEncoder], pairs: Pairs) -> PairCosines:
+def cosines_of_pairs(systems: Systems, pairs: Pairs) -> PairCosines:
     """The cosine of every pair by every system, and its edit distance in words."""
     gold, alike, rule = None, np.ones(len(pairs), dtype=bool), "a query and its text"
     if pairs.kind == "graded":
@@ -123,7 +121,7 @@ def cosines_of_pairs(systems: Mapping[str, SentenceEncoder], pairs: Pairs) -> Pa
     return PairCosines(pairs.task, cosines, alike, rule, edits_of(pairs, "words"), gold)
 
 
-def scores_of_pairs(systems: Mapping[str, SentenceEncoder], pairs: Pairs) -> PairScores:
+def scores_of_pairs(systems: Systems, pairs: Pairs) -> PairScores:
     """Spearman with the human scores, or hit@1 of the queries.
 
     Raises:

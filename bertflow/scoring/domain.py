@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.stats import ks_2samp
 from sklearn.metrics import roc_auc_score
 
+from bertflow.array_types import Bools, Float64, Floats
 from bertflow.calibration.base import AbstractCalibrator, AbstractDensity
 from bertflow.calibration.closed_forms import Whitening
 from bertflow.calibration.spelling import load_calibrator, parse_calibrator
@@ -34,7 +35,6 @@ from bertflow.scoring.scores import finite
 from bertflow.similarity import unit_rows
 from bertflow.tables import Table, shortened
 
-Float64 = NDArray[np.float64]
 DOMAIN, DENSITY, RECORD = "domain", "density", "domain.json"
 """The folder in an encoder's folder, and what is in it."""
 FEWEST_HELD_OUT = 50
@@ -201,7 +201,7 @@ class DomainCheck:
         with without_null_warnings():
             return np.asarray(self.density.score_samples(self._scaled(X)), dtype=np.float64)
 
-    def _coordinates(self, X: ArrayLike) -> NDArray[np.floating]:
+    def _coordinates(self, X: ArrayLike) -> Floats:
         """Where raw embeddings lie in the space of the density, whose coordinates held-out text fills alike; (n, k)."""
         with without_null_warnings():
             z = self.density.transform(self._scaled(X))
@@ -219,7 +219,7 @@ class DomainCheck:
         at_most = np.searchsorted(self.held_out_, finite(log_likelihoods, "Log-likelihoods"), side="right")
         return 100 * (1 + at_most) / (1 + len(self.held_out_))
 
-    def is_outside(self, X: ArrayLike) -> NDArray[np.bool_]:
+    def is_outside(self, X: ArrayLike) -> Bools:
         """Whether raw embeddings (n, dim) are out of domain: stranger than all but ``STRANGE`` % of held-out text."""
         return self.percentile(self.log_likelihood(X)) <= STRANGE
 
@@ -293,6 +293,6 @@ class DomainCheck:
         return check
 
 
-def auroc(inside: NDArray[np.floating], outside: NDArray[np.floating]) -> float:
+def auroc(inside: Floats, outside: Floats) -> float:
     """How often a log-likelihood of ``outside`` is below one of ``inside``, ties counting half; in [0, 1]."""
     return float(roc_auc_score(np.repeat([1, 0], [len(inside), len(outside)]), np.concatenate([inside, outside])))

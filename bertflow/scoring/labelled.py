@@ -17,15 +17,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 from scipy.stats import beta
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
+from bertflow.array_types import Float64, Int64
 from bertflow.errors import DataError, UsageError
 
-Float64 = NDArray[np.float64]
 LEVEL = 0.95
 """Confidence of the intervals."""
 ENDS = (1 - LEVEL) / 2, (1 + LEVEL) / 2
@@ -50,7 +49,7 @@ class Isotonic:
         return np.interp(cosines, self.cosines, self.values)
 
     @classmethod
-    def fit(cls, cosines: Float64, labels: NDArray[np.int64]) -> "Isotonic":
+    def fit(cls, cosines: Float64, labels: Int64) -> "Isotonic":
         """Fit to labelled pairs (n,)."""
         edge = 1 / (len(labels) + 2)  # n pairs cannot show a probability of 0 or 1
         fitted = IsotonicRegression(y_min=edge, y_max=1 - edge, out_of_bounds="clip").fit(cosines, labels)
@@ -69,7 +68,7 @@ class Logistic:
         return expit(self.slope * cosines + self.intercept)
 
     @classmethod
-    def fit(cls, cosines: Float64, labels: NDArray[np.int64]) -> "Logistic":
+    def fit(cls, cosines: Float64, labels: Int64) -> "Logistic":
         """Fit to labelled pairs (n,)."""
         # Standardized, so that the mild penalty, which keeps the slope finite where labels can be separated, means the
         # same for cosines between 0 and 1 and for those between 0.90 and 0.95.
@@ -200,7 +199,7 @@ class Labelled:
     others: tuple[float, ...]
 
     @classmethod
-    def of(cls, cosines: Float64, labels: NDArray[np.int64]) -> "Labelled":
+    def of(cls, cosines: Float64, labels: Int64) -> "Labelled":
         """The pairs by their label."""
         matches, others = (tuple(np.sort(cosines[labels == label])[::-1].tolist()) for label in (1, 0))
         return cls(matches, others)

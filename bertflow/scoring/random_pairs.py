@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertflow.array_types import Float64, Floats, Hashes, Intp
 from bertflow.data.corpus import drawn_rows
 from bertflow.errors import DataError
 from bertflow.similarity import unit_rows
@@ -30,7 +30,6 @@ from bertflow.text_keys import hash_text
 
 logger = logging.getLogger("bertflow")
 
-Float64 = NDArray[np.float64]
 PAIRS = 200_000
 """Random pairs that are looked at, if there are as many."""
 FEWEST = 50
@@ -51,11 +50,11 @@ class RandomPairs:
     """
 
     cosines: Float64
-    shifts: NDArray[np.intp]
+    shifts: Intp
     others: int = 0
 
     @classmethod
-    def of(cls, x: NDArray[np.floating], seed: int = 0, queries: NDArray[np.floating] | None = None) -> "RandomPairs":
+    def of(cls, x: Floats, seed: int = 0, queries: Floats | None = None) -> "RandomPairs":
         """Random pairs of the rows of ``x`` (n, dim), or of one of them and one of ``queries``.
 
         Raises:
@@ -152,7 +151,7 @@ class Threshold:
 
 def unseen_sample(
     text: Sequence[str],
-    seen: NDArray[np.uint64] | None,
+    seen: Hashes | None,
     most: int,
     seed: int,
     name: str = "The text",

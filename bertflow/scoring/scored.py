@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertflow.array_types import Bools, Float64
 from bertflow.calibration.spelling import parse_calibrator
 from bertflow.data.corpus import load_sentences
 from bertflow.data.pairs import Pairs, load_pairs
@@ -60,7 +60,7 @@ class ScoredPairs(AbstractResult):
     scores: ScoreCalibrator | None = None
     threshold: Threshold | LabelledThreshold | None = None
     pairs: Pairs | None = None
-    cosines: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    cosines: Float64 = field(default_factory=lambda: np.empty(0))
     outside: Outside | None = None
     domain: DomainReport | None = None
     fail_on_drift: bool = False
@@ -69,17 +69,17 @@ class ScoredPairs(AbstractResult):
     name: ClassVar[str] = "scores"
 
     @property
-    def percentiles(self) -> NDArray[np.float64]:
+    def percentiles(self) -> Float64:
         """Percent of random pairs with a lower cosine, (n,)."""
         return self.scores.percentile(self.cosines) if self.scores else self.cosines
 
     @property
-    def probabilities(self) -> NDArray[np.float64] | None:
+    def probabilities(self) -> Float64 | None:
         """Probability of a match, (n,); None without labels."""
         return self.scores.probability(self.cosines) if self.scores and self.scores.probability_ else None
 
     @property
-    def matches(self) -> NDArray[np.bool_]:
+    def matches(self) -> Bools:
         """Whether the cosine reaches the threshold, (n,)."""
         return self.cosines >= (self.threshold.value if self.threshold else np.inf)
 

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.stats import beta, binom
 
+from bertflow.array_types import Float64, Int64
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.identity import Identity, MadeBy
@@ -30,7 +31,6 @@ from bertflow.registry import lookup
 from bertflow.scoring.labelled import CURVES, Labelled, Probability
 from bertflow.scoring.random_pairs import RandomPairs, Threshold
 
-Float64 = NDArray[np.float64]
 SCORES = "scores.json"
 """The file in an encoder's folder."""
 TAIL = 1000
@@ -278,7 +278,7 @@ class ScoreCalibrator:
         return scores
 
 
-def _knots(cosines: Float64) -> tuple[Float64, NDArray[np.int64]]:
+def _knots(cosines: Float64) -> tuple[Float64, Int64]:
     """Distinct cosines, rising, and how many of all are as high or higher, falling."""
     values, counts = np.unique(cosines, return_counts=True)
     at_least = len(cosines) - np.cumsum(counts) + counts

@@ -27,7 +27,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import nnls
 from scipy.sparse import coo_array
@@ -35,14 +34,15 @@ from scipy.sparse.csgraph import connected_components
 from scipy.stats import rankdata
 
 from bertflow import Center, SentenceEncoder, Whitening
+from bertflow.array_types import Bools, Float64, Floats, Intp
 from bertflow.data.pairs import Pairs, joined, unique_sentences
 from bertflow.data.sts import load_sts
 from bertflow.data.sts_tasks import TASKS
 from bertflow.errors import DataError, UsageError, without_null_warnings
 from bertflow.evaluation.aggregation import members_of
 from bertflow.evaluation.score_table import SystemFacts
-from bertflow.evaluation.sides import row_numbers
-from bertflow.evaluation.significance import Float64, sentence_numbers
+from bertflow.evaluation.sides import Systems, row_numbers
+from bertflow.evaluation.significance import sentence_numbers
 from bertflow.progress import Advance, bar
 from bertflow.similarity import COSINE, unit_rows
 from bertflow.text_keys import hash_texts
@@ -131,7 +131,7 @@ class SupervisedCeiling:
             return nested_ridge(designs, both.target, folds, has_label, advance)[: len(pairs)]
 
 
-def sentence_folds(pairs: Pairs, seed: int = 0) -> NDArray[np.intp]:
+def sentence_folds(pairs: Pairs, seed: int = 0) -> Intp:
     """The fold (n,) of each pair, so that no sentence stands in two of them.
 
     Raises:
@@ -158,8 +158,8 @@ def sentence_folds(pairs: Pairs, seed: int = 0) -> NDArray[np.intp]:
 def nested_ridge(
     designs: Sequence[Design],
     gold: Float64,
-    folds: NDArray[np.intp],
-    labelled: NDArray[np.bool_],
+    folds: Intp,
+    labelled: Bools,
     advance: Advance = int,
 ) -> Float64:
     """Predictions (n,) of stacked ridge regressions by nested cross-validation.
@@ -191,7 +191,7 @@ def nested_ridge(
     return result
 
 
-def _left_out(design: Design, gold: Float64, folds: NDArray[np.intp], labelled: NDArray[np.bool_]) -> Float64:
+def _left_out(design: Design, gold: Float64, folds: Intp, labelled: Bools) -> Float64:
     """Predictions (folds, strengths, n): entry k of a pair in fold j is made from labelled pairs in neither k nor j."""
     columns, penalties = design
     members = [folds == fold for fold in range(FOLDS)]
@@ -215,7 +215,7 @@ def _unit_ranks(values: Float64) -> Float64:
     return ranks / np.maximum(np.linalg.norm(ranks, axis=-1, keepdims=True), np.finfo(float).tiny)
 
 
-def _designs(x: NDArray[np.floating], rows: NDArray[np.intp], seed: int) -> Iterator[Design]:
+def _designs(x: Floats, rows: Intp, seed: int) -> Iterator[Design]:
     """Each cosine alone, all of them, then all of them with the features of each input.
 
     Args:
@@ -236,7 +236,7 @@ def _designs(x: NDArray[np.floating], rows: NDArray[np.intp], seed: int) -> Iter
         yield np.hstack([ones, cosines, added]), penalties
 
 
-def _views(x: NDArray[np.floating]) -> dict[str, Float64]:
+def _views(x: Floats) -> dict[str, Float64]:
     """The embeddings as they are, and in closed forms that need no labels, by name."""
     raw = np.asarray(x, dtype=np.float64)
     with without_null_warnings():  # dropped, as in the baselines
@@ -246,7 +246,7 @@ def _views(x: NDArray[np.floating]) -> dict[str, Float64]:
     return {"raw": raw, "center": Center().fit_transform(raw), "whitening": white, **reduced}
 
 
-def _features(units: Float64, rows: NDArray[np.intp], seed: int) -> Float64:
+def _features(units: Float64, rows: Intp, seed: int) -> Float64:
     """|u - v| and u v of each pair under an RBF kernel: (n, landmarks), of total variance one."""
     from sklearn.kernel_approximation import Nystroem
 
@@ -268,7 +268,7 @@ def labelled_pairs(tasks: Sequence[str], data_dir: str | Path) -> dict[str, Pair
 
 
 def ceilings_of(
-    systems: Mapping[str, SentenceEncoder],
+    systems: Systems,
     sets: Sequence[Pairs],
     labelled: Mapping[str, Pairs],
     progress: bool | None = None,

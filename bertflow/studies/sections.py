@@ -23,7 +23,6 @@ from typing import Any
 
 import numpy as np
 
-from bertflow import SentenceEncoder
 from bertflow.correlation import FEWEST, spearman
 from bertflow.data.pairs import Pairs
 from bertflow.data.sts_tasks import task_title
@@ -31,6 +30,7 @@ from bertflow.evaluation.edits import LEVELS, edits_of
 from bertflow.evaluation.evaluating import Addition, score_sets
 from bertflow.evaluation.report import Report
 from bertflow.evaluation.score_table import Column
+from bertflow.evaluation.sides import Systems
 from bertflow.files import to_json
 from bertflow.studies.ceiling import CEILING, RAW, SupervisedCeiling, ceilings_of
 from bertflow.tables import MISSING, Section, Table, interval, number
@@ -54,7 +54,7 @@ class CeilingStudy(Addition):
     labelled: Mapping[str, Pairs]
 
     def scorers(
-        self, systems: Mapping[str, SentenceEncoder], sets: Sequence[Pairs], progress: bool | None
+        self, systems: Systems, sets: Sequence[Pairs], progress: bool | None
     ) -> Mapping[str, SupervisedCeiling]:
         """The ceilings."""
         return ceilings_of(systems, sets, self.labelled, progress)
@@ -128,7 +128,7 @@ class LexicalStudy(Addition):
     pairs: Pairs
     similarity: str = "cosine"
 
-    def add_to(self, report: Report, systems: Mapping[str, SentenceEncoder], progress: bool | None) -> Report:
+    def add_to(self, report: Report, systems: Systems, progress: bool | None) -> Report:
         """A section, and lexical.json."""
         rows = list(lexical_rows(systems, self.pairs, self.similarity, progress))
         left_out = [name for name in systems if name not in {row.system for row in rows}]
@@ -161,7 +161,7 @@ class LexicalRow:
 
 
 def lexical_rows(
-    systems: Mapping[str, SentenceEncoder], pairs: Pairs, similarity: str = "cosine", progress: bool | None = None
+    systems: Systems, pairs: Pairs, similarity: str = "cosine", progress: bool | None = None
 ) -> Iterator[LexicalRow]:
     """How the similarities of the gold scores, and of every system, go with the edit distance of the pairs.
 

@@ -17,9 +17,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertflow import TransformerEncoder, Whitening
+from bertflow.array_types import Float32
 from bertflow.data.pairs import Pairs, unique_sentences
 from bertflow.data.sts import StsSource
 from bertflow.data.sts_tasks import SUITES, task_title
@@ -232,7 +232,7 @@ def verify(
     return Verification(tuple(rows), recipe_of(encoder, "max_length"), encoder.dim, tuple(forms))
 
 
-def _verified(check: Check, x: NDArray[np.float32], sets: Mapping[str, Pairs], row_of: Mapping[str, int]) -> Check:
+def _verified(check: Check, x: Float32, sets: Mapping[str, Pairs], row_of: Mapping[str, int]) -> Check:
     pairs = with_subsets(sets[check.task], check.aggregation)
     if check.whitened:
         fitted = np.concatenate([rows for split in FITTED_ON[check.task] for rows in sets[split].rows(row_of)])

@@ -29,12 +29,13 @@ import numpy as np
 from scipy.special import entr
 
 from bertflow.affine import AffineMap, identity_map, whitening_map
+from bertflow.array_types import Float64
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.pooling import parse_pooling
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, without_null_warnings
 from bertflow.maps import head_of
-from bertflow.moments import Float64, Moments, require_scale
+from bertflow.moments import Moments, require_scale
 from bertflow.training.recipe import Recipe
 
 STEEP = 60.0

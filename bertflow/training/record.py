@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertflow.array_types import Float64, Floats
 from bertflow.errors import how_many
 
 ENOUGH_TEXT = 1000
@@ -39,7 +39,7 @@ class Gaussianity:
     sampling: float
 
 
-def gaussianity(z: NDArray[np.floating]) -> Gaussianity:
+def gaussianity(z: Floats) -> Gaussianity:
     """Measure the rows z (n, dim), n >= 2."""
     from scipy import stats  # takes half a second
 
@@ -59,7 +59,7 @@ def gaussianity(z: NDArray[np.floating]) -> Gaussianity:
     )
 
 
-def _rms(values: NDArray[np.float64]) -> float:
+def _rms(values: Float64) -> float:
     return float(np.sqrt(np.square(values).mean())) if values.size else 0.0
 
 

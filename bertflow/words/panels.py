@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertflow.array_types import Float32, Float64, Floats
 from bertflow.files import write_text
 from bertflow.progress import working
 from bertflow.results import AbstractResult, ready_for_json
@@ -64,8 +64,8 @@ class Panel:
     """
 
     labels: Labels
-    cosine: NDArray[np.float64]
-    euclidean: NDArray[np.float64]
+    cosine: Float64
+    euclidean: Float64
     offsets: tuple[Offset, ...]
 
     def of(self, measure: str, pair: Labels) -> float:
@@ -259,7 +259,7 @@ def placed(one: float, other: float) -> str:
     return "above" if one > other else "below"
 
 
-def compare_offsets(x: NDArray[np.floating[Any]], labels: Labels, names: Labels) -> Offset:
+def compare_offsets(x: Floats, labels: Labels, names: Labels) -> Offset:
     """Compare a - b with c - d, by their ``names`` among the ``labels`` of the rows of x (n, dim)."""
     a, b, c, d = (np.asarray(x[labels.index(name)], np.float64) for name in names)
     first, second = a - b, c - d
@@ -269,7 +269,7 @@ def compare_offsets(x: NDArray[np.floating[Any]], labels: Labels, names: Labels)
     return Offset((" - ".join(names[:2]), " - ".join(names[2:])), cosine, lengths, ratio)
 
 
-def _panel(x: NDArray[np.float32], study: Study) -> Panel:
+def _panel(x: Float32, study: Study) -> Panel:
     labels = study.labels
     offsets = [names for a, b, c, d in study.offsets for names in ((a, b, c, d), (a, c, b, d))]
     return Panel(
