@@ -39,7 +39,7 @@ from bertflow.geometry import REPORT
 from bertflow.geometry.inspecting import write_report
 from bertflow.next_steps import next_command
 from bertflow.opening import load
-from bertflow.results import AbstractResult
+from bertflow.results import AbstractResult, Parts
 from bertflow.scoring.domain import DomainCheck
 from bertflow.scoring.scores import ScoreCalibrator
 from bertflow.tables import Section, Strong, Table
@@ -184,7 +184,7 @@ class Advice(AbstractResult):
                 more = f"more pairs (the {n:,} given are too few to tell)"
             yield f"prove     with {'the text of the vectors and ' * lacks_text(self.encoder.raw)}--labels FILE, {more}"
 
-    def parts(self) -> Iterator[Table | Section | str]:
+    def parts(self) -> Parts:
         """The answer; the other reasons; the geometry before and after, and the evidence; what else there is to say."""
         yield from self.answer()
         yield from self.reasons[REASONS:]

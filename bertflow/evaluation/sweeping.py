@@ -12,7 +12,7 @@ from bertflow.array_types import Float64
 from bertflow.errors import MissingExtraError
 from bertflow.files import write_text
 from bertflow.progress import peak_memory, working
-from bertflow.results import AbstractResult
+from bertflow.results import AbstractResult, Parts
 from bertflow.tables import MISSING, REST, Strong, Table, to_csv
 
 BEST = 6
@@ -134,13 +134,13 @@ class Sweep(AbstractResult):
             panels[row.column][at] = 100 * row.value
         return layers, tokens, panels
 
-    def parts(self) -> Iterator[Table | str]:
+    def parts(self) -> Parts:
         """The table, what was best, and how the numbers were made."""
         yield self.table()
         yield from self._best_lines()
         yield from self.how
 
-    def answer(self) -> Iterator[Table | str]:
+    def answer(self) -> Parts:
         """The best poolings, the best first, what the numbers are, and at last what was best in each column."""
         table, falling = self.table(), self.falling
         alone = {row.candidate.layers: row for row in reversed(falling)}

@@ -137,6 +137,10 @@ class Cloud:
         return np.bincount(nearest(self.sample, K)[0].ravel(), minlength=len(self.sample))
 
 
+Clouds = Mapping[str, Cloud]
+"""Clouds by the name of their system."""
+Counts = Mapping[str, int]
+"""How often words occur."""
 CLOSENESS: Mapping[str, Callable[[Float64, Float64], Float64]] = {
     "dot": lambda a, b: a @ b.T,
     "euclidean": lambda a, b: -euclidean_distances(a, b),

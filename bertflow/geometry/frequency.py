@@ -21,7 +21,7 @@ from bertflow.array_types import Float64, Floats, Int64
 from bertflow.correlation import FEWEST, fisher_interval, spearman
 from bertflow.data.corpus import drawn_rows, words_of
 from bertflow.errors import DataError
-from bertflow.geometry.cloud import Cloud, nearest
+from bertflow.geometry.cloud import Cloud, Clouds, Counts, nearest
 from bertflow.geometry.measures import mean_length_share
 from bertflow.geometry.report import GeometrySection, attributes, listed
 from bertflow.tables import MISSING, Table
@@ -134,7 +134,7 @@ class LengthTrend:
         return f"{self.spearman:+.2f}{ends}"
 
 
-def words_by_rank(words: Sequence[str], vectors: Floats, counts: Mapping[str, int]) -> tuple[Bin, ...]:
+def words_by_rank(words: Sequence[str], vectors: Floats, counts: Counts) -> tuple[Bin, ...]:
     """The paper's table 1: word embeddings by the frequency rank of their words.
 
     Args:
@@ -156,7 +156,7 @@ def words_by_rank(words: Sequence[str], vectors: Floats, counts: Mapping[str, in
     return bins(vectors, {f"{first:,} to {last - 1:,}": ranked[first:last] for first, last in RANKS}, logs)
 
 
-def log_frequencies(sentences: Sequence[str], counts: Mapping[str, int]) -> Float64:
+def log_frequencies(sentences: Sequence[str], counts: Counts) -> Float64:
     """Mean log frequency of the words of each sentence (n,); NaN for a sentence without words.
 
     A word without a count counts as one that occurred once.
@@ -193,7 +193,7 @@ def explained_by(coordinates: Float64, log_frequency: Float64) -> float:
     return float(LinearRegression().fit(given, target).score(given, target)) if np.ptp(target) else 0.0
 
 
-def show_plane(clouds: Mapping[str, Cloud], log_frequency: Float64, counted: str) -> GeometrySection:
+def show_plane(clouds: Clouds, log_frequency: Float64, counted: str) -> GeometrySection:
     """Every sentence in the plane of the two largest singular directions, colored by log frequency."""
     planes = {name: plane(cloud) for name, cloud in clouds.items()}
     # Of root mean square length one, so that clouds of different scale share their axes.
@@ -215,7 +215,7 @@ def show_plane(clouds: Mapping[str, Cloud], log_frequency: Float64, counted: str
     )
 
 
-def _beside(clouds: Mapping[str, Cloud]) -> str:
+def _beside(clouds: Clouds) -> str:
     """Where the clouds lie: beside the origin where their mean is longer than their rows stray from it."""
     beside = [name for name, cloud in clouds.items() if mean_length_share(cloud) > math.sqrt(0.5)]
     around = [name for name in clouds if name not in beside]
@@ -234,7 +234,7 @@ def _frame(points: Mapping[str, Float64]) -> tuple[Float64, int]:
     return frame, sum(int(((xy < frame[0]) | (xy > frame[1])).any(1).sum()) for xy in points.values())
 
 
-def show_sentences(clouds: Mapping[str, Cloud], log_frequency: Float64) -> GeometrySection:
+def show_sentences(clouds: Clouds, log_frequency: Float64) -> GeometrySection:
     """Length and neighborhood of sentences, in five bins of word frequency."""
     frequency = log_frequency[next(iter(clouds.values())).sample_index]
     groups = fifths(frequency)
@@ -266,7 +266,7 @@ def show_sentences(clouds: Mapping[str, Cloud], log_frequency: Float64) -> Geome
     )
 
 
-def show_words(words: Sequence[str], vectors: Floats, counts: Mapping[str, int]) -> GeometrySection:
+def show_words(words: Sequence[str], vectors: Floats, counts: Counts) -> GeometrySection:
     """The paper's table 1, on this encoder's word embeddings; see ``words_by_rank``."""
     rows, known = words_by_rank(words, vectors, counts), np.array([counts.get(word, 0) for word in words])
     trend = LengthTrend.of(vectors, np.log(np.where(known > 0, known, np.nan)))

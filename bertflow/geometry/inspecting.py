@@ -19,9 +19,9 @@ from bertflow.data import DOCSTRINGS
 from bertflow.data.corpus import count_words, drawn_rows, load_sentences, read_frequencies
 from bertflow.data.docstrings import DOCSTRING_PAIRS, docstring_corpus
 from bertflow.data.pairs import Pairs
-from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
 from bertflow.errors import DataError, UsageError
+from bertflow.evaluation.names import Model
 from bertflow.evaluation.sides import Systems
 from bertflow.evaluation.systems import SharedPass, build_systems, open_system
 from bertflow.geometry import FEWEST, NONE, REPORT, pairs, run_folder
@@ -106,7 +106,7 @@ def enough_text(sentences: list[str], fewest: int) -> list[str]:
     return sentences
 
 
-def open_encoder(model: str | Path | SentenceEncoder | None, device: str, **options: Any) -> SharedPass:
+def open_encoder(model: Model | None, device: str, **options: Any) -> SharedPass:
     """The encoder that the user named or gave; ``options`` of ``TransformerEncoder`` that are None were not given."""
     if model is None:
         model, options = embedded_encoder(), {**options, "pooling": options.get("pooling") or RAW_POOLING}
@@ -121,7 +121,7 @@ def open_encoder(model: str | Path | SentenceEncoder | None, device: str, **opti
 
 
 def inspect_model(
-    model: str | Path | SentenceEncoder | None,
+    model: Model | None,
     text: str | Path | Sequence[str] | None,
     compare: str | None,
     n: int,

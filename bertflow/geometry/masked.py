@@ -11,7 +11,7 @@ covariances: with the PMI, which is meaning; with the log frequency, which is no
 Source: Li et al. 2020, arXiv:2011.05864, section 2.1, after Yang et al. 2018, arXiv:1711.03953.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from bertflow.encoder.batching import tokenize
 from bertflow.encoder.folders import LOCALLY, ModelFolder
 from bertflow.encoder.locating import open_model
 from bertflow.errors import DataError
+from bertflow.geometry.cloud import Counts
 from bertflow.geometry.contexts import MOST_TOKENS
 from bertflow.geometry.report import GeometrySection
 from bertflow.tables import Table
@@ -77,7 +78,7 @@ class DotProductParts:
     words: int
 
 
-def dot_product_parts(masked: MaskedWords, counts: Mapping[str, int]) -> DotProductParts:
+def dot_product_parts(masked: MaskedWords, counts: Counts) -> DotProductParts:
     """Split the variance of h_c . w_x over the words into its parts; ``counts`` tell how often words occur in text."""
     n, width = len(masked.contexts), len(masked.words)
     log_p, together, total = np.full(width, -np.inf), np.zeros(width), 0.0
@@ -148,7 +149,7 @@ def _with_head(folder: ModelFolder) -> Any:
     return network.eval()
 
 
-def show_masked_words(sentences: Sequence[str], counts: Mapping[str, int], **model: Any) -> GeometrySection:
+def show_masked_words(sentences: Sequence[str], counts: Counts, **model: Any) -> GeometrySection:
     """The split of the context-word dot product of what ``read_masked_words`` takes."""
     parts = dot_product_parts(read_masked_words(sentences=sentences, **model), counts)
     corpus = (

@@ -33,7 +33,7 @@ dimensions); Radovanovic et al. 2010, "Hubs in space", JMLR 11 (skewness); Flexe
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,7 +42,7 @@ from scipy.special import logsumexp
 
 from bertflow.array_types import Float64
 from bertflow.errors import DataError
-from bertflow.geometry.cloud import Cloud, K
+from bertflow.geometry.cloud import Cloud, Clouds, K
 from bertflow.geometry.report import GeometrySection, docstring, listed, rounded
 from bertflow.tables import Table
 from bertflow.training.auto import entropy_rank
@@ -53,6 +53,8 @@ OUTLIER = 3.0
 """Standard deviations, over the coordinates, above which a coordinate is an outlier."""
 NULL = 1e-5
 """Singular values below this share of the largest are not drawn."""
+
+Measured = Callable[[Cloud], float]
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Measure:
     """
 
     title: str
-    of: Callable[[Cloud], float]
+    of: Measured
     gaussian: Callable[[int, int], float]
 
 
@@ -76,10 +78,10 @@ MEASURES: dict[str, Measure] = {}
 
 def measure(
     title: str, gaussian: Callable[[int, int], float] = lambda n, dim: 0.0, name: str = ""
-) -> Callable[[Callable[[Cloud], float]], Callable[[Cloud], float]]:
+) -> Callable[[Measured], Measured]:
     """Puts a function into ``MEASURES``, by its own name or another one."""
 
-    def added(function: Callable[[Cloud], float]) -> Callable[[Cloud], float]:
+    def added(function: Measured) -> Measured:
         MEASURES[name or function.__name__] = Measure(title, function, gaussian)
         return function
 
@@ -236,7 +238,7 @@ def of_gaussian(n: int, dim: int) -> dict[str, float]:
     return {name: row.gaussian(n, dim) for name, row in MEASURES.items()}
 
 
-def show_measures(clouds: Mapping[str, Cloud]) -> GeometrySection:
+def show_measures(clouds: Clouds) -> GeometrySection:
     """Every measure, by system, beside that of a Gaussian of the last system's width."""
     found = {name: measured(cloud) for name, cloud in clouds.items()}
     last = list(clouds.values())[-1]
@@ -255,7 +257,7 @@ def show_measures(clouds: Mapping[str, Cloud]) -> GeometrySection:
     )
 
 
-def show_spectrum(clouds: Mapping[str, Cloud]) -> GeometrySection:
+def show_spectrum(clouds: Clouds) -> GeometrySection:
     """Singular values of the centered rows, over the largest."""
     spectra = {name: np.sqrt(cloud.variance_shares / cloud.variance_shares[0]) for name, cloud in clouds.items()}
     ratios = {name: participation(cloud) for name, cloud in clouds.items()}
@@ -274,7 +276,7 @@ def show_spectrum(clouds: Mapping[str, Cloud]) -> GeometrySection:
     )
 
 
-def show_hubs(clouds: Mapping[str, Cloud]) -> GeometrySection:
+def show_hubs(clouds: Clouds) -> GeometrySection:
     """How often each sentence is among the nearest neighbors of others."""
     counts = {name: cloud.occurrences for name, cloud in clouds.items()}
     most = {name: int(row.max()) for name, row in counts.items()}

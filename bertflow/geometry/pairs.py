@@ -28,7 +28,7 @@ from bertflow.evaluation.edits import edits_of
 from bertflow.evaluation.evaluating import evaluate_retrieval, score_sets
 from bertflow.evaluation.sides import Systems, encode_sets
 from bertflow.evaluation.ungraded import random_pair_cosines
-from bertflow.geometry.cloud import Cloud
+from bertflow.geometry.cloud import Clouds
 from bertflow.geometry.measures import uniformity
 from bertflow.geometry.report import GeometrySection, docstring, listed, rounded
 from bertflow.scoring.domain import auroc
@@ -159,7 +159,7 @@ def overlap(a: Float64, b: Float64) -> float:
     return float(np.minimum(*(np.histogram(one, edges)[0] / len(one) for one in (a, b))).sum())
 
 
-def show_cosines(clouds: Mapping[str, Cloud], pairs: PairCosines | None = None) -> GeometrySection:
+def show_cosines(clouds: Clouds, pairs: PairCosines | None = None) -> GeometrySection:
     """Cosines of random pairs, and of paraphrases where there are any."""
     panels = {name: {"random pairs": cloud.random_cosines} for name, cloud in clouds.items()}
     if pairs is not None:
@@ -194,7 +194,7 @@ def show_cosines(clouds: Mapping[str, Cloud], pairs: PairCosines | None = None) 
     )
 
 
-def show_paraphrases(clouds: Mapping[str, Cloud], pairs: PairCosines) -> GeometrySection:
+def show_paraphrases(clouds: Clouds, pairs: PairCosines) -> GeometrySection:
     """Alignment and uniformity side by side, and how well paraphrases and random pairs come apart."""
     numbers = {
         name: {
@@ -235,7 +235,7 @@ def show_edit_distances(pairs: PairCosines) -> GeometrySection:
     )
 
 
-def show_score_curve(clouds: Mapping[str, Cloud], pairs: PairCosines) -> GeometrySection:
+def show_score_curve(clouds: Clouds, pairs: PairCosines) -> GeometrySection:
     """The meaning of a cosine: the mean human score of pairs with this cosine, or how probably they are paraphrases."""
     curves = {}
     for name, cloud in clouds.items():

@@ -8,7 +8,7 @@ import inspect
 import logging
 import re
 import webbrowser
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from importlib.resources import files
@@ -23,7 +23,7 @@ from bertflow.files import write_text
 from bertflow.geometry import REPORT
 from bertflow.next_steps import FEWEST
 from bertflow.policy import content_hash
-from bertflow.results import AbstractResult, ready_for_json
+from bertflow.results import AbstractResult, Parts, ready_for_json
 from bertflow.tables import Strong, Table
 
 logger = logging.getLogger("bertflow")
@@ -109,7 +109,7 @@ class GeometryReport(AbstractResult):
     drawn: Path | None = None
     n: int = FEWEST
 
-    def answer(self) -> Iterator[Table | str]:
+    def answer(self) -> Parts:
         """The card, the sections that are missing, and where the report is."""
         if self.card is not None:
             yield Strong(self.card.verdict)
@@ -121,7 +121,7 @@ class GeometryReport(AbstractResult):
         if self.drawn is not None:
             yield f"pictures  {self.drawn}"
 
-    def parts(self) -> Iterator[Table | str]:
+    def parts(self) -> Parts:
         """The answer, all measures, and why sections are missing."""
         yield from self.answer()
         summary = self.sections.get(SUMMARY)

@@ -21,7 +21,7 @@ from bertflow.data.pairs import Pairs
 from bertflow.errors import DataError
 from bertflow.evaluation.sides import Systems
 from bertflow.geometry import contexts, fitted, frequency, masked, measures, pairs
-from bertflow.geometry.cloud import Cloud, K
+from bertflow.geometry.cloud import Cloud, Clouds, Counts, K
 from bertflow.geometry.report import SUMMARY, Card, GeometryReport, GeometrySection, listed, rounded
 from bertflow.progress import working
 from bertflow.tables import Table
@@ -69,7 +69,7 @@ class Material:
     systems: Systems
     sentences: Sequence[str]
     embeddings: Mapping[str, Floats]
-    counts: Mapping[str, int]
+    counts: Counts
     counted: str = "counted in this text"
     given_pairs: Pairs | None = None
     recipe: Mapping[str, Any] | None = None
@@ -187,7 +187,7 @@ def verdict_of(cosines: Mapping[str, float], scores: pairs.PairScores | None) ->
     return VERDICTS[cosines[before] > CENTERED, change].format(best=best)
 
 
-def card_of(clouds: Mapping[str, Cloud], scores: pairs.PairScores | None, verdict: str = "", then: str = "") -> Card:
+def card_of(clouds: Clouds, scores: pairs.PairScores | None, verdict: str = "", then: str = "") -> Card:
     """The card of some systems.
 
     Args:

@@ -10,7 +10,7 @@ short, look more ordinary than the text itself (docs/fix.md has the figures). Th
 that a density was fitted on look too likely, the more so the fewer they were.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -29,7 +29,7 @@ from bertflow.encoder.identity import Identity, MadeBy
 from bertflow.errors import DataError, UsageError, how_many, without_null_warnings
 from bertflow.files import atomic_folder
 from bertflow.records import read_record, write_record
-from bertflow.results import AbstractResult
+from bertflow.results import AbstractResult, Parts
 from bertflow.scoring.drift import STRANGE, Coordinates, Drift
 from bertflow.scoring.scores import finite
 from bertflow.similarity import unit_rows
@@ -70,15 +70,15 @@ class DomainReport(AbstractResult):
             for sentence, value, percentile in zip(self.sentences, self.log_likelihoods, self.percentiles, strict=True)
         ]
 
-    def parts(self) -> Iterator[Table | str]:
+    def parts(self) -> Parts:
         """The strangest sentences, and what is said about the whole."""
         return self._told(*SHOWN)
 
-    def answer(self) -> Iterator[Table | str]:
+    def answer(self) -> Parts:
         """The parts, with fewer sentences, each in one line."""
         return self._told(*BRIEF)
 
-    def _told(self, most: int, width: int) -> Iterator[Table | str]:
+    def _told(self, most: int, width: int) -> Parts:
         rows = sorted(self.rows(), key=lambda row: row[1])[:most]
         lines = tuple(
             (shortened(text, width), f"{value:.1f}", f"{place:.2f}", inside) for text, value, place, inside in rows

@@ -1,7 +1,7 @@
 """Cosines of pairs that people can use, and how ordinary the sentences of a text are."""
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -16,12 +16,13 @@ from bertflow.data.pairs import Pairs, load_pairs
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.options import EncoderOptions
 from bertflow.errors import DataError, UsageError, how_many
+from bertflow.evaluation.names import Model
 from bertflow.evaluation.sides import pair_cosines
 from bertflow.evaluation.systems import remembering
 from bertflow.files import atomic_folder, require_place
 from bertflow.opening import load
 from bertflow.registry import lookup
-from bertflow.results import AbstractResult, ready_for_json
+from bertflow.results import AbstractResult, Parts, ready_for_json
 from bertflow.scoring.domain import DOMAIN, UNCHECKED, DomainCheck, DomainReport
 from bertflow.scoring.drift import Outside
 from bertflow.scoring.labelled import CURVES, Labelled, LabelledThreshold, require_target
@@ -99,16 +100,16 @@ class ScoredPairs(AbstractResult):
         texts = {"sentence1": first, "sentence2": second}
         return {**texts, **rounded, "match": np.where(self.matches, "yes", "no").tolist()}
 
-    def parts(self) -> Iterator[Table | str]:
+    def parts(self) -> Parts:
         """The first pairs, the threshold below them, and the strangest sentences."""
         return self._told(PREVIEW, 40, self.domain.parts() if self.domain else ())
 
-    def answer(self) -> Iterator[Table | str]:
+    def answer(self) -> Parts:
         """The parts, with fewer pairs and sentences, each in one line."""
         width = 15 if "probability" in self.header else 20
         return self._told(BRIEF, width, self.domain.answer() if self.domain else ())
 
-    def _told(self, most: int, width: int, domain: Iterable[Table | str]) -> Iterator[Table | str]:
+    def _told(self, most: int, width: int, domain: Parts) -> Parts:
         """The first pairs, at most so many, with so many characters of a text; the threshold, the domain, the file."""
         if self.pairs is not None:
             shown = tuple(tuple(cell(one, 4, width) for one in row) for row in self.rows()[:most])
@@ -157,7 +158,7 @@ class ScoredPairs(AbstractResult):
 
 
 def score_pairs(
-    encoder: str | Path | SentenceEncoder,
+    encoder: Model,
     options: EncoderOptions,
     pairs: str | Path | Sequence[tuple[str, str]] | None,
     columns: str | None,

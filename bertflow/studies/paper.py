@@ -24,7 +24,7 @@ from bertflow.evaluation.significance import Figure
 from bertflow.files import require_files, require_place
 from bertflow.opening import load
 from bertflow.registry import lookup, several
-from bertflow.results import AbstractResult
+from bertflow.results import AbstractResult, Parts
 from bertflow.studies.literature import published, with_subsets
 from bertflow.studies.paper_lines import (
     MAX_LENGTH,
@@ -120,7 +120,7 @@ class PaperTables(AbstractResult):
     title: ClassVar[str] = "Tables 2 and 3 of Li et al. 2020"
     format: ClassVar[int | None] = 1
 
-    def parts(self) -> Iterator[Section | str]:
+    def parts(self) -> Parts:
         """Each table, what the flows add, and how the numbers were made."""
         header = ("line", *(task_title(score.task) for score in self.rows[0].scores))
         for table in dict.fromkeys(row.table for row in self.rows):
@@ -148,7 +148,7 @@ class PaperPlan(AbstractResult):
     lines: tuple[PaperLine, ...]
     done: tuple[int, ...]
 
-    def parts(self) -> Iterator[Table | str]:
+    def parts(self) -> Parts:
         """A line each, and how the others are made."""
         rows = ((str(line.number), line.system, "done" if line.number in self.done else "-") for line in self.lines)
         yield Table(("line", "system", "state"), tuple(rows))

@@ -184,9 +184,7 @@ def lexical_rows(
 
 def lexical_section(title: str, rows: Sequence[LexicalRow], left_out: Sequence[str] = ()) -> Section:
     """A line a system, x 100, on the task of this title, and how the numbers were made."""
-    by_system: dict[str, list[LexicalRow]] = {}
-    for row in rows:
-        by_system.setdefault(row.system, []).append(row)
+    by_system = {row.system: [one for one in rows if one.system == row.system] for row in rows}
     levels = by_system[GOLD]
     near = [f"gold, at most {NEAR} {row.level} ({row.near} pairs)" for row in levels]
     header = (f"lexical, {title}", "gold", *(f"edits of {row.level}" for row in levels), *near)

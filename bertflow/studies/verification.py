@@ -29,7 +29,7 @@ from bertflow.evaluation.sides import row_numbers
 from bertflow.evaluation.significance import Place
 from bertflow.opening import load_transformer
 from bertflow.progress import unsaid, working
-from bertflow.results import AbstractResult
+from bertflow.results import AbstractResult, Parts
 from bertflow.similarity import COSINE
 from bertflow.studies.literature import published, with_subsets
 from bertflow.tables import Table, number
@@ -151,7 +151,7 @@ class Verification(AbstractResult):
         """How many figures are not reproduced."""
         return sum(not row.passed for row in self.rows)
 
-    def parts(self) -> Iterator[Table | str]:
+    def parts(self) -> Parts:
         """A line a figure, what came out, whose figures these are, and how ours were made."""
         header = ("figure", "aggregation", "tokens", "published", "ours", "difference", "verdict", "source")
         yield Table(header, tuple(row.cells() for row in self.rows))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bertflow.array_types import Float64, Floats
+from bertflow.array_types import Floats
 from bertflow.errors import how_many
 
 ENOUGH_TEXT = 1000
@@ -59,7 +59,7 @@ def gaussianity(z: Floats) -> Gaussianity:
     )
 
 
-def _rms(values: Float64) -> float:
+def _rms(values: Floats) -> float:
     return float(np.sqrt(np.square(values).mean())) if values.size else 0.0
 
 

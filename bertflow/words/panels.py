@@ -18,7 +18,7 @@ import numpy as np
 from bertflow.array_types import Float32, Float64, Floats
 from bertflow.files import write_text
 from bertflow.progress import working
-from bertflow.results import AbstractResult, ready_for_json
+from bertflow.results import AbstractResult, Parts, ready_for_json
 from bertflow.similarity import COSINE, SIMILARITIES
 from bertflow.tables import REST, Section, Table, cell
 from bertflow.words.encoder import WordEncoder
@@ -132,7 +132,7 @@ class StudyResult(AbstractResult):
             ],
         }
 
-    def parts(self) -> Iterator[Table | Section | str]:
+    def parts(self) -> Parts:
         """Where the words are, how alike they are, and what that says."""
         yield self.study.title
         places = (
@@ -156,7 +156,7 @@ class StudyResult(AbstractResult):
         if self.written:
             yield self.written
 
-    def answer(self) -> Iterator[Table | Section | str]:
+    def answer(self) -> Parts:
         """How alike the words are at the middle and the last pooling, and what that says: as much as a screen shows."""
         asked = [*enumerate(self.static.offsets)][::2]
         cells = {" ~ ".join(one.of): methodcaller("offset", at, 0) for at, one in asked}
