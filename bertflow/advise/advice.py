@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from bertflow.advise.asked_queries import AskedQueries
 from bertflow.advise.asking import write_asked
@@ -126,18 +126,8 @@ class Advice(AbstractResult):
     folder: Path | None = None
     exported: tuple[str, ...] = ()
 
-    format: ClassVar[int] = 1
-    not_in_json: ClassVar[tuple[str, ...]] = (
-        "asked",
-        "scores",
-        "domain",
-        "notes",
-        "systems",
-        "encoder",
-        "beside_encoder",
-        "folder",
-        "exported",
-    )
+    format = 1
+    not_in_json = ("asked", "scores", "domain", "notes", "systems", "encoder", "beside_encoder", "folder", "exported")
 
     def answer(self) -> Iterator[str]:
         """What to do, three reasons, the threshold, and the files."""

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from bertflow.data.pairs import Pairs
 from bertflow.data.sts_tasks import SUITES, task_title
@@ -57,8 +57,8 @@ class Report(ScoreTable, AbstractResult):
     files: Mapping[str, str] = field(default_factory=dict)
     below: str = ""
 
-    name: ClassVar[str] = "results"
-    title: ClassVar[str] = "Scores"
+    name = "results"
+    title = "Scores"
 
     def add(
         self,

@@ -89,13 +89,13 @@ class Sweep(AbstractResult):
     scratch_bytes: int
     asked: Sequence[int] = ()
 
-    name: ClassVar[str] = "sweep"
-    title: ClassVar[str] = "Layers and poolings"
-    quantity: ClassVar[str] = "Spearman x 100"
+    name = "sweep"
+    title = "Layers and poolings"
+    quantity = "Spearman x 100"
     """What a value is."""
     behind: ClassVar[tuple[str, ...]] = ()
     """Titles of the cells behind a value."""
-    spelled: ClassVar[str] = "{}"
+    spelled = "{}"
     """How the cells of a row are written in a line."""
 
     @property

@@ -282,7 +282,8 @@ def show_hubs(clouds: Clouds) -> GeometrySection:
     most = {name: int(row.max()) for name, row in counts.items()}
     alone = {name: orphans(cloud) for name, cloud in clouds.items()}
     n = len(next(iter(counts.values())))
-    at_least = {name: np.arange(1.0, most[name] + 1) for name in counts}
+    ranges = {name: np.arange(1.0, most[name] + 1) for name in counts}
+    lines = {name: (at, (counts[name] >= at[:, None]).mean(1)) for name, at in ranges.items()}
     return GeometrySection(
         f"The farther a line reaches to the right, the larger the largest hub: a sentence that is among the {K} "
         f"nearest of {', '.join(f'{value} ({name})' for name, value in most.items())} of {n:,} sentences. The share "
@@ -292,10 +293,7 @@ def show_hubs(clouds: Clouds) -> GeometrySection:
             for name, cloud in clouds.items()
         },
         lambda plots: plots.curves(
-            {name: (at, (counts[name] >= at[:, None]).mean(1)) for name, at in at_least.items()},
-            f"at least so often among the {K} nearest of others",
-            "share of sentences",
-            log="xy",
+            lines, f"at least so often among the {K} nearest of others", "share of sentences", log="xy"
         ),
         "Share of the sentences that are at least so often among the nearest of others, on logarithmic scales, a line "
         f"for each of {', '.join(counts)}.",

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -67,7 +67,7 @@ class ScoredPairs(AbstractResult):
     fail_on_drift: bool = False
     output: str | Path | None = None
 
-    name: ClassVar[str] = "scores"
+    name = "scores"
 
     @property
     def percentiles(self) -> Float64:

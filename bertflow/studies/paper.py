@@ -10,7 +10,6 @@ The protocol is the paper's: Spearman of the cosine, STS12-16 as the mean over t
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 
@@ -117,8 +116,8 @@ class PaperTables(AbstractResult):
     resamples: int
     notes: tuple[str, ...]
 
-    title: ClassVar[str] = "Tables 2 and 3 of Li et al. 2020"
-    format: ClassVar[int | None] = 1
+    title = "Tables 2 and 3 of Li et al. 2020"
+    format = 1
 
     def parts(self) -> Parts:
         """Each table, what the flows add, and how the numbers were made."""

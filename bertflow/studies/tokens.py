@@ -15,7 +15,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
@@ -193,7 +193,7 @@ class Vocabulary(AbstractResult):
         encoder: The model that has it, if it is known; it may have no weights.
     """
 
-    not_in_json: ClassVar[tuple[str, ...]] = ("tokens",)
+    not_in_json = ("tokens",)
 
     size: int
     mark: str

@@ -14,7 +14,7 @@ occurs in a pair, as its authors did (bojone/BERT-whitening, eng/eval.py): trans
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -144,7 +144,7 @@ class Verification(AbstractResult):
     dim: int
     text_forms: tuple[str, ...]
 
-    title: ClassVar[str] = "Published figures"
+    title = "Published figures"
 
     @property
     def failed(self) -> int:

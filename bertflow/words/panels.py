@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import methodcaller
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -98,8 +98,8 @@ class StudyResult(AbstractResult):
         written: What was written where, in one line; empty if nothing was.
     """
 
-    name: ClassVar[str] = "words"
-    not_in_json: ClassVar[tuple[str, ...]] = ("study", "written")
+    name = "words"
+    not_in_json = ("study", "written")
 
     study: Study
     encoder: Mapping[str, Any]
