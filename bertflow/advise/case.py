@@ -22,7 +22,7 @@ from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.cutting import unknown_share
 from bertflow.encoder.options import EncoderOptions, given_options
 from bertflow.errors import MOST_RESAMPLES, UsageError, require_between, require_seed
-from bertflow.evaluation.names import Model
+from bertflow.evaluation.names import Model, Text
 from bertflow.evaluation.systems import SharedPass
 from bertflow.opening import load
 from bertflow.registry import lookup
@@ -48,10 +48,10 @@ class Request:
     """What is asked for: the arguments of ``bertflow.fix``."""
 
     encoder: Model | None
-    text: str | Path | Sequence[str] | None
+    text: Text | None
     columns: str | None
     labels: str | Path | Pairs | None
-    queries: str | Path | Sequence[str] | None
+    queries: Text | None
     purpose: Use
     vectors: str | Path | None
     query_vectors: str | Path | None

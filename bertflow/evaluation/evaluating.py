@@ -20,7 +20,7 @@ from bertflow.data.tables import table_name, table_suffix
 from bertflow.encoder.options import EncoderOptions
 from bertflow.errors import MOST_RESAMPLES, DataError, UsageError, require_between, require_seed
 from bertflow.evaluation.aggregation import AGGREGATIONS, ScoredTask, suite_figures, task_figures
-from bertflow.evaluation.names import Model, distinct_names, split_name
+from bertflow.evaluation.names import Model, Text, distinct_names, split_name
 from bertflow.evaluation.report import Report, parse_thresholds, shortfalls
 from bertflow.evaluation.score_table import SystemFacts, make_rows, refuse_label_leaks
 from bertflow.evaluation.seeds import SeveralSeeds, the_flow
@@ -201,7 +201,7 @@ def evaluate_models(
     tables: Mapping[str, Pairs | str | Path | None],
     columns: str | None,
     compare: str,
-    fit_on: Sequence[str] | str | Path | None,
+    fit_on: Text | None,
     refit: Refit | None,
     aggregation: str,
     fail_below: str,
@@ -273,7 +273,7 @@ def evaluate_models(
     return replace(report, below=shortfalls(report, thresholds, sorted(required)))
 
 
-def _text(fit_on: Sequence[str] | str | Path | None, scored: Sequence[Pairs]) -> list[str] | None:
+def _text(fit_on: Text | None, scored: Sequence[Pairs]) -> list[str] | None:
     """The text that baselines are fitted on; the sentences of the lexical table change no other score."""
     if fit_on is None:
         return None

@@ -15,7 +15,7 @@ Source: Ethayarajh 2019, arXiv:1909.00512, sections 3.3 and 3.4.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -177,8 +177,7 @@ def show_layers(sentences: Sequence[str], **model: Any) -> GeometrySection:
     rows = contextuality(*read_token_states(sentences=sentences, **model))
     most, last = max(rows, key=lambda row: row.baseline), rows[-1]
     exceeds = last.self_similarity - last.baseline
-    shown = [(row.baseline, row.self_similarity, row.intra_sentence, row.mev, row.mev_baseline) for row in rows]
-    lines = dict(zip(DRAWN, np.transpose(shown), strict=True))
+    lines = dict(zip(DRAWN, np.transpose([astuple(row)[1:6] for row in rows]), strict=True))
     return GeometrySection(
         f"The baseline, which is high where a layer is anisotropic, is highest in layer {most.layer}: "
         f"{most.baseline:.2f}. In layer {last.layer} a word's similarity with itself is {abs(exceeds):.2f} "

@@ -275,8 +275,8 @@ def show_words(words: Sequence[str], vectors: Floats, counts: Counts) -> Geometr
         f"distance to the {SHOWN_K} nearest": [row.distance[SHOWN_K] for row in rows],
         f"product with the {SHOWN_K} largest": [row.product[SHOWN_K] for row in rows],
     }
-    header = ["frequency rank", "words", "length"]
-    header += [f"distance, {k} nearest" for k in NEAREST] + [f"product, {k} largest" for k in NEAREST]
+    measured = [f"distance, {k} nearest" for k in NEAREST] + [f"product, {k} largest" for k in NEAREST]
+    header = ("frequency rank", "words", "length", *measured)
     return GeometrySection(
         "The paper finds that rarer words are longer and farther from their nearest; here lengths are "
         f"{' / '.join(f'{value:.2f}' for value in lines['length'])} by rank, which "
@@ -285,6 +285,6 @@ def show_words(words: Sequence[str], vectors: Floats, counts: Counts) -> Geometr
         {"bins": rows, "length_and_frequency": trend},
         lambda plots: plots.curves(lines, "words by frequency rank", "mean", ticks=[row.name for row in rows]),
         "Mean length, distance to and product with the nearest, of word embeddings by bins of frequency rank.",
-        Table(tuple(header), tuple((row.name, f"{row.n:,}", *row.cells(NEAREST)) for row in rows)),
+        Table(header, tuple((row.name, f"{row.n:,}", *row.cells(NEAREST)) for row in rows)),
         explained=NEIGHBORHOOD,
     )

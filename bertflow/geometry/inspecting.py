@@ -21,7 +21,7 @@ from bertflow.data.docstrings import DOCSTRING_PAIRS, docstring_corpus
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
 from bertflow.errors import DataError, UsageError
-from bertflow.evaluation.names import Model
+from bertflow.evaluation.names import Model, Text
 from bertflow.evaluation.sides import Systems
 from bertflow.evaluation.systems import SharedPass, build_systems, open_system
 from bertflow.geometry import FEWEST, NONE, REPORT, pairs, run_folder
@@ -86,13 +86,13 @@ def write_report(
 
 def with_whitening(systems: Systems) -> Systems:
     """The systems with whitening after the first, if none of them is, and a calibrator of that encoder has moments."""
-    first, *others = systems.items()
-    alike = [system.calibrator for _, system in others if system.raw.identity.key == first[1].raw.identity.key]
-    fitted = next((one for one in alike if one is not None), None)
-    if fitted is None or "whitening" in systems or any(isinstance(one.calibrator, Whitening) for _, one in others):
+    (name, first), *others = systems.items()
+    raw, fitted = first.raw, [one for _, one in others if one.calibrator]
+    alike = next((one.calibrator for one in fitted if one.raw.identity.key == raw.identity.key), None)
+    if alike is None or "whitening" in systems or any(isinstance(one.calibrator, Whitening) for one in fitted):
         return systems
-    whitening = Whitening().fit_moments(fitted.moments_, fitted.provenance)
-    return dict([first, ("whitening", CalibratedEncoder(first[1].raw, whitening, force=True)), *others])
+    whitening = Whitening().fit_moments(alike.moments_, alike.provenance)
+    return {name: first, "whitening": CalibratedEncoder(raw, whitening, force=True), **dict(others)}
 
 
 def enough_text(sentences: list[str], fewest: int) -> list[str]:
@@ -122,7 +122,7 @@ def open_encoder(model: Model | None, device: str, **options: Any) -> SharedPass
 
 def inspect_model(
     model: Model | None,
-    text: str | Path | Sequence[str] | None,
+    text: Text | None,
     compare: str | None,
     n: int,
     given: str | Path | Pairs,

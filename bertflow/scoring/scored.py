@@ -16,7 +16,7 @@ from bertflow.data.pairs import Pairs, load_pairs
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.options import EncoderOptions
 from bertflow.errors import DataError, UsageError, how_many
-from bertflow.evaluation.names import Model
+from bertflow.evaluation.names import Model, Text
 from bertflow.evaluation.sides import pair_cosines
 from bertflow.evaluation.systems import remembering
 from bertflow.files import atomic_folder, require_place
@@ -162,9 +162,9 @@ def score_pairs(
     options: EncoderOptions,
     pairs: str | Path | Sequence[tuple[str, str]] | None,
     columns: str | None,
-    domain: str | Path | Sequence[str] | None,
-    fit_on: str | Path | Sequence[str] | None,
-    queries: str | Path | Sequence[str] | None,
+    domain: Text | None,
+    fit_on: Text | None,
+    queries: Text | None,
     labels: str | Path | None,
     wanted: str,
     target: float | None,
@@ -227,7 +227,7 @@ def score_pairs(
     return found
 
 
-def _sentences(given: str | Path | Sequence[str] | None, otherwise: str) -> tuple[list[str] | None, str]:
+def _sentences(given: Text | None, otherwise: str) -> tuple[list[str] | None, str]:
     """The sentences of a text, if one is given, and what messages call it."""
     if isinstance(given, str | Path):
         return load_sentences(str(given)), str(given)
