@@ -47,7 +47,7 @@ VECTORS_ALONE = "no pairs can be made of vectors without their text."
 class Request:
     """What is asked for: the arguments of ``bertflow.fix``."""
 
-    encoder: Model | None
+    encoder: "Model | None"
     text: Text | None
     columns: str | None
     labels: str | Path | Pairs | None

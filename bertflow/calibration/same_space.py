@@ -86,8 +86,8 @@ def likeness(rows: Floats, moments: Moments) -> Likeness:
     sizes = (np.log(np.maximum(_sizes(side), np.finfo(np.float64).tiny)) for side in (seen, moments))
     return Likeness(
         length,
-        _cosine(_centered(seen.mean), _centered(moments.mean)),
-        _cosine(*map(_centered, sizes)),
+        _correlation(seen.mean, moments.mean),
+        _correlation(*sizes),
         _overlap(x, seen, moments),
     )
 
@@ -154,10 +154,7 @@ def _overlap(x: Float64, seen: Moments, moments: Moments) -> float:
     return product / scale if scale else 1.0
 
 
-def _centered(values: Float64) -> Float64:
-    return values - values.mean()
-
-
-def _cosine(a: Float64, b: Float64) -> float:
+def _correlation(a: Float64, b: Float64) -> float:
+    a, b = a - a.mean(), b - b.mean()
     scale = float(np.linalg.norm(a) * np.linalg.norm(b))
     return float(a @ b) / scale if scale else 1.0

@@ -106,7 +106,7 @@ def enough_text(sentences: list[str], fewest: int) -> list[str]:
     return sentences
 
 
-def open_encoder(model: Model | None, device: str, **options: Any) -> SharedPass:
+def open_encoder(model: "Model | None", device: str, **options: Any) -> SharedPass:
     """The encoder that the user named or gave; ``options`` of ``TransformerEncoder`` that are None were not given."""
     if model is None:
         model, options = embedded_encoder(), {**options, "pooling": options.get("pooling") or RAW_POOLING}
@@ -121,7 +121,7 @@ def open_encoder(model: Model | None, device: str, **options: Any) -> SharedPass
 
 
 def inspect_model(
-    model: Model | None,
+    model: "Model | None",
     text: Text | None,
     compare: str | None,
     n: int,

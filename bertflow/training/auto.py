@@ -98,7 +98,7 @@ def entropy_rank(shares: Float64) -> float:
     return float(np.exp(entr(shares).sum()))
 
 
-def plain_moments(encoder: SentenceEncoder | None = None, sentences: Sequence[str] | None = None) -> Moments | None:
+def plain_moments(encoder: SentenceEncoder | None, sentences: Sequence[str] | None) -> Moments | None:
     """Moments of the plain mean of the layers that a pooling by token frequency reads; None for other poolings."""
     if not isinstance(encoder, TransformerEncoder) or not sentences:
         return None

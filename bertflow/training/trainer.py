@@ -162,7 +162,7 @@ def build_trainer(
     callbacks = options["callbacks"]
     if given.get("barebones"):  # refuses everything that takes time
         ours = ("callbacks", *LIMITS)
-        return _trainer({**launched(), **{name: options[name] for name in options if name in ours or name in given}})
+        return _trainer(launched() | {name: options[name] for name in options if name in ours or name in given})
     checkpoints = output / "checkpoints"
     plugins = _listed(given.get("plugins"))
     if given.get("enable_checkpointing") is not False and not given.get("fast_dev_run"):
