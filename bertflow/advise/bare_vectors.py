@@ -41,19 +41,16 @@ class VectorEncoder(AbstractEncoder):
     ) -> None:
         self._path, self.has_text = path, sentences is not None
         source = EmbeddingStore.open(path) if path.is_dir() else open_vectors(path)
-        self.provenance: Provenance | None = None
-        places = np.arange(source.n)
-        if isinstance(source, EmbeddingStore):
-            self.provenance = Provenance.of(source.recipe, source.text_hashes)
-            places = source.row_ids if sentences is not None else places
-        if sentences is not None and len(sentences) != len(places):
+        stored = source if isinstance(source, EmbeddingStore) else None
+        self.provenance = Provenance.of(stored.recipe, stored.text_hashes) if stored is not None else None
+        if sentences is None:
+            places = np.array(drawn_rows(source.n, most, seed))
+            sentences = [f"row {row}" for row in places]
+        elif len(sentences) != len(places := stored.row_ids if stored is not None else np.arange(source.n)):
             raise DataError(
                 f"{path} holds {len(places):,} vectors, but the text has {len(sentences):,} lines that are not empty. "
                 "Give the text that was embedded, one line a vector."
             )
-        if sentences is None:
-            places = np.array(drawn_rows(source.n, most, seed))
-            sentences = [f"row {row}" for row in places]
         self.sentences, self.queries = list(sentences), list[str]()
         self._x = _rows_of(source, places)
         self.dim = self._x.shape[1]

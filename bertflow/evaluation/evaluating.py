@@ -24,10 +24,10 @@ from bertflow.evaluation.names import Model, Text, distinct_names, split_name
 from bertflow.evaluation.report import Report, parse_thresholds, shortfalls
 from bertflow.evaluation.score_table import SystemFacts, make_rows, refuse_label_leaks
 from bertflow.evaluation.seeds import SeveralSeeds, the_flow
-from bertflow.evaluation.sides import Systems, encode_sets
+from bertflow.evaluation.sides import Sides, Systems, encode_sets
 from bertflow.evaluation.significance import Figure, differences, enough
 from bertflow.evaluation.systems import SharedPass, build_systems, require_fitted_on
-from bertflow.evaluation.ungraded import UNGRADED, Sides
+from bertflow.evaluation.ungraded import UNGRADED
 from bertflow.files import require_files
 from bertflow.opening import load_each
 from bertflow.progress import working

@@ -17,15 +17,12 @@ from bertflow.similarity import COSINE, SIMILARITIES
 
 Systems = Mapping[str, SentenceEncoder]
 """Encoders, raw or calibrated, by their names in tables."""
+Sides = Iterator[tuple[str, Float32, Float32]]
+"""Systems, each with its name and the embeddings of the first and of the second texts."""
 ASKING = ("retrieval", "candidates")
 """Kinds of pairs whose first texts are queries."""
 OVERFLOW = "Look for a half-precision overflow, or a calibrator that was fitted on other embeddings."
 NO_COSINE = "which has no cosine. Leave the sentence out, or choose another similarity."
-
-
-def _has_queries(system: SentenceEncoder, pairs: Pairs) -> bool:
-    """Whether the first texts have another role than the second ones, and the system tells them apart."""
-    return pairs.kind in ASKING and system.has_roles
 
 
 def pair_cosines(encoder: SentenceEncoder, pairs: Pairs, progress: bool | None = None) -> Float64:
@@ -33,7 +30,7 @@ def pair_cosines(encoder: SentenceEncoder, pairs: Pairs, progress: bool | None =
     sentences = pairs.sentences
     first, second = pairs.rows(row_numbers(sentences))
     x = encoder.encode(sentences, progress=progress)
-    asked = encoder.encode_query(sentences, progress=progress) if _has_queries(encoder, pairs) else x
+    asked = encoder.encode_query(sentences, progress=progress) if pairs.kind in ASKING and encoder.has_roles else x
     return COSINE.paired(asked[first], x[second])
 
 
@@ -42,7 +39,7 @@ def encode_sets(
     sets: Sequence[Pairs],
     similarity: str = "cosine",
     progress: bool | None = None,
-) -> Iterator[Iterator[tuple[str, Float32, Float32]]]:
+) -> Iterator[Sides]:
     """Embeddings of the pairs of several tasks by several systems; systems that are alike share one pass.
 
     Yields:
@@ -56,7 +53,8 @@ def encode_sets(
     sentences = unique_sentences(sets)
     rows = row_numbers(sentences)
     embeddings = encode_systems(systems, sentences, progress=progress)
-    asking = {name: one for name, one in systems.items() if any(_has_queries(one, pairs) for pairs in sets)}
+    asked = any(pairs.kind in ASKING for pairs in sets)
+    asking = {name: one for name, one in systems.items() if asked and one.has_roles}
     queries = encode_systems(asking, sentences, progress, role="query")
     return (
         checked_sides(pairs, pairs.rows(rows), embeddings, queries if pairs.kind in ASKING else {}, similarity)
@@ -70,7 +68,7 @@ def checked_sides(
     embeddings: Mapping[str, Float32],
     queries: Mapping[str, Float32],
     similarity: str = "cosine",
-) -> Iterator[tuple[str, Float32, Float32]]:
+) -> Sides:
     """For each system, both sides of the pairs; refused if they have no such similarity.
 
     Args:

@@ -18,23 +18,22 @@ doi:10.1145/2983323.2983872, section 4.1, for "clean" against "raw", which diffe
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from bertflow.array_types import Bools, Float32, Float64, Floats, Int64, Intp
+from bertflow.array_types import Bools, Float64, Floats, Int64, Intp
 from bertflow.correlation import MidRanks, Resamples, Weights
 from bertflow.data.pairs import Pairs
 from bertflow.errors import DataError
+from bertflow.evaluation.sides import Sides
 from bertflow.evaluation.significance import Figure, generator, pair_weights, resampled
 from bertflow.similarity import SIMILARITIES, unit_cosines, unit_rows
 
 logger = logging.getLogger("bertflow")
 
-Sides = Iterable[tuple[str, Float32, Float32]]
-"""Systems, each with its name and the embeddings of the first and of the second texts."""
 BLOCK = 256
 """Queries that are ranked at a time: 256 x 10,000 texts take 20 MB."""
 RANDOM_PAIRS = 20_000

@@ -216,17 +216,17 @@ class ScoreCalibrator:
         self._require_fitted()
         if not 0 < rate < 1 or not 0 < level < 1:
             raise UsageError(f"A rate and a level lie between 0 and 1, got {rate} and {level}.")
-        m = self.independent(rate)
-        fewest, most = (int(binom.ppf(q, m, rate)) for q in ((1 - level) / 2, (1 + level) / 2))
+        m, tail = self.independent(rate), (1 - level) / 2
+        fewest, most = (int(binom.ppf(q, m, rate)) for q in (tail, 1 - tail))
         if not fewest:
-            needed = float(-np.log((1 - level) / 2))  # pairs expected above it, so that it has an upper end
+            needed = float(-np.log(tail))  # pairs expected above it, so that it has an upper end
             rates = np.geomspace(1 / (1 + self.pairs_), 0.99, 500)
             smallest = next(one for one in rates if one * self.independent(one) > 1.05 * needed)
             raise UsageError(
                 f"A false-match rate of {rate:g} needs some {needed / rate:,.0f} independent pairs, and the "
                 f"{self.drawn} are worth {m:,}. Ask for {smallest:.2g} or more, or give more text."
             )
-        passed, tail = rate * m, (1 - level) / 2
+        passed = rate * m
         low, high = self._cosine_at((most + 1) / m), self._cosine_at(fewest / m)
         at_least, at_most = beta.ppf(tail, passed, m - passed + 1), beta.ppf(1 - tail, passed + 1, m - passed)
         return Threshold(self._cosine_at(rate), rate, low, high, float(at_least), float(at_most), m, level)
