@@ -80,14 +80,12 @@ class SupervisedCeiling:
         encoder: The raw encoder.
         sets: What will be scored.
         labelled: By task, the labelled pairs that it is predicted from; a task that is not in it, from its own.
-        random_state: Random seed for folds and landmarks.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
     """
 
     encoder: SentenceEncoder
     sets: Sequence[Pairs]
     labelled: Mapping[str, Pairs]
-    random_state: int = 0
     progress: bool | None = None
 
     def facts(self, name: str) -> SystemFacts:
@@ -114,7 +112,7 @@ class SupervisedCeiling:
     def _predicted(self, pairs: Pairs, labelled: Pairs | None) -> Float64:
         both = pairs if labelled is None else joined([pairs, labelled])
         has_label = np.arange(len(both)) >= (0 if labelled is None else len(pairs))
-        folds = sentence_folds(both, self.random_state)
+        folds = sentence_folds(both)
         for fold in range(FOLDS):
             inside, outside = (both.target[has_label & (folds == fold)], both.target[has_label & (folds != fold)])
             if not len(inside) or len(np.unique(outside)) < 2:
@@ -126,12 +124,12 @@ class SupervisedCeiling:
         sentences = both.sentences
         x = self.encoder.encode(sentences, progress=self.progress)
         rows = both.rows(row_numbers(sentences))
-        designs = list(_designs(x, rows, self.random_state))
+        designs = list(_designs(x, rows))
         with bar(len(designs), f"ceiling of {pairs.task}", self.progress, "regressions") as advance:
             return nested_ridge(designs, both.target, folds, has_label, advance)[: len(pairs)]
 
 
-def sentence_folds(pairs: Pairs, seed: int = 0) -> Intp:
+def sentence_folds(pairs: Pairs) -> Intp:
     """The fold (n,) of each pair, so that no sentence stands in two of them.
 
     Raises:
@@ -150,7 +148,7 @@ def sentence_folds(pairs: Pairs, seed: int = 0) -> Intp:
             f"{distinct}. Give more pairs."
         )
     folds = np.empty(len(pairs), dtype=np.intp)
-    for fold, (_, members) in enumerate(GroupKFold(FOLDS, shuffle=True, random_state=seed).split(groups, None, groups)):
+    for fold, (_, members) in enumerate(GroupKFold(FOLDS, shuffle=True, random_state=0).split(groups, None, groups)):
         folds[members] = fold
     return folds
 
@@ -215,20 +213,19 @@ def _unit_ranks(values: Float64) -> Float64:
     return ranks / np.maximum(np.linalg.norm(ranks, axis=-1, keepdims=True), np.finfo(float).tiny)
 
 
-def _designs(x: Floats, rows: Intp, seed: int) -> Iterator[Design]:
+def _designs(x: Floats, rows: Intp) -> Iterator[Design]:
     """Each cosine alone, all of them, then all of them with the features of each input.
 
     Args:
         x: Embeddings (sentences, dim).
         rows: Both sides of the pairs (2, n).
-        seed: Random seed for the landmarks.
     """
     views = _views(x)
     ones = np.ones((rows.shape[1], 1))
     cosines = np.hstack([_scaled(COSINE.paired(z[rows[0]], z[rows[1]])[:, None]) for z in views.values()])
     for chosen in (*cosines.T[:, :, None], cosines):
         yield np.hstack([ones, chosen]), np.array([[0.0] + [SLIGHT] * chosen.shape[1]])
-    features = {name: _features(unit_rows(views[name]), rows, seed) for name in ("raw", "whitening")}
+    features = {name: _features(unit_rows(views[name]), rows) for name in ("raw", "whitening")}
     for names in INPUTS:
         added = np.hstack([features[name] for name in names])
         free = [0.0] + [SLIGHT] * len(views)
@@ -246,13 +243,13 @@ def _views(x: Floats) -> dict[str, Float64]:
     return {"raw": raw, "center": Center().fit_transform(raw), "whitening": white, **reduced}
 
 
-def _features(units: Float64, rows: Intp, seed: int) -> Float64:
+def _features(units: Float64, rows: Intp) -> Float64:
     """|u - v| and u v of each pair under an RBF kernel: (n, landmarks), of total variance one."""
     from sklearn.kernel_approximation import Nystroem
 
     u, v = units[rows[0]], units[rows[1]]
     pairs = _scaled(np.hstack([np.abs(u - v), u * v]))
-    kernel = Nystroem(kernel="rbf", gamma=1.0, n_components=min(LANDMARKS, len(pairs)), random_state=seed)
+    kernel = Nystroem(kernel="rbf", gamma=1.0, n_components=min(LANDMARKS, len(pairs)), random_state=0)
     return _scaled(kernel.fit_transform(pairs))
 
 
