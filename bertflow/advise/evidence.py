@@ -15,7 +15,6 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -150,15 +149,12 @@ def docstring_evidence(encoder: SentenceEncoder, text: Sequence[str] = ()) -> Ev
     if unknown_share(encoder, [__doc__]) > UNKNOWN_WORDS:
         return None
     pairs = docstring_pairs(SOME_FILES).sample(STAND_INS, seed=0)
-    counts, words = (Counter(chain.from_iterable(map(_words, lines))) for lines in (pairs.second, text))
+    lowered = (" ".join(lines).lower() for lines in (pairs.second, text))
+    counts, words = (Counter(re.findall(r"[^\W\d_]+", lines)) for lines in lowered)
     if sum(words[word] for word, _ in counts.most_common(FREQUENT)) < SAME_LANGUAGE * words.total():  # 0 without text
         return None
     choosing = np.arange(len(pairs)) % 3 == 0
     return Evidence(STAND_IN, pairs.taken(np.flatnonzero(choosing)), pairs.taken(np.flatnonzero(~choosing)))
-
-
-def _words(text: str) -> list[str]:
-    return re.findall(r"[^\W\d_]+", text.lower())
 
 
 def announced(evidence: Sequence[Evidence], missing: str, purpose: str, bare: bool = False) -> str:

@@ -83,7 +83,8 @@ def likeness(rows: Floats, moments: Moments) -> Likeness:
     length = math.sqrt(seen.mean_square_norm / moments.mean_square_norm)
     if seen.n < FEWEST or seen.dim < NARROWEST:
         return Likeness(length)
-    sizes = (np.log(np.maximum(_sizes(side), np.finfo(np.float64).tiny)) for side in (seen, moments))
+    squares = (np.diagonal(side.covariance) + np.square(side.mean) for side in (seen, moments))
+    sizes = (np.log(np.maximum(np.sqrt(one), np.finfo(np.float64).tiny)) for one in squares)
     return Likeness(
         length,
         _correlation(seen.mean, moments.mean),
@@ -138,11 +139,6 @@ def _have_unit_length(rows: Floats) -> bool:
     with np.errstate(over="ignore"):
         lengths = np.linalg.norm(rows.astype(np.float64), axis=1)
     return bool(((np.abs(lengths - 1) <= UNIT) | ~rows.any(1)).all())
-
-
-def _sizes(moments: Moments) -> Float64:
-    """Root mean square of each coordinate (dim,)."""
-    return np.sqrt(np.diagonal(moments.covariance) + np.square(moments.mean))
 
 
 def _overlap(x: Float64, seen: Moments, moments: Moments) -> float:
