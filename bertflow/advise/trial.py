@@ -33,7 +33,7 @@ from bertflow.advise.likely import (
     reads_one_token,
     recipes,
 )
-from bertflow.advise.verdict import PROVEN, Decision, decide, looks_raw
+from bertflow.advise.verdict import COST, NAMING, NOTHING, PROVEN, SPANS_FEWER, Decision, decide, looks_raw
 from bertflow.advise.vetoes import Vetoes
 from bertflow.breadth import are_titles
 from bertflow.calibrated import CalibratedEncoder
@@ -45,11 +45,6 @@ from bertflow.evaluation.sides import Systems
 from bertflow.progress import unsaid
 from bertflow.scoring.domain import DomainCheck
 from bertflow.training import Purpose
-
-SPANS_FEWER = "the sentences span fewer directions"
-NOTHING = "Nothing was tried: {} cannot be fitted ({}). Give more text, or name another candidate."
-NAMING = "on other texts, --purpose search gained 3 points more of search, and topic 6 of neighbors of one kind"
-COST = "may cost other uses {}"
 
 
 @dataclass(frozen=True)

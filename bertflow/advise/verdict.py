@@ -58,6 +58,10 @@ INSTEAD = "{} is used instead: on narrow texts it changed {}."
 NOT_SUCH = "Such pairs share words: no proof for queries in other words."
 WORSE = "So {} is not used."
 RESCALED = "The percentiles in scores.json correct that, and change no ranking."
+SPANS_FEWER = "the sentences span fewer directions"
+NOTHING = "Nothing was tried: {} cannot be fitted ({}). Give more text, or name another candidate."
+NAMING = "on other texts, --purpose search gained 3 points more of search, and topic 6 of neighbors of one kind"
+COST = "may cost other uses {}"
 
 
 class Decision(NamedTuple):

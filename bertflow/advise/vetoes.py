@@ -35,13 +35,7 @@ class Vetoes:
         safe: Candidates that divide by no deviation: neither narrow text nor strange queries veto them.
     """
 
-    def __init__(
-        self,
-        systems: Systems,
-        text: SplitText,
-        queries: Sequence[str],
-        safe: Sequence[str],
-    ) -> None:
+    def __init__(self, systems: Systems, text: SplitText, queries: Sequence[str], safe: Sequence[str]) -> None:
         self._systems, self._text = systems, text
         self._queries, self._safe = queries[:MOST_ASKING], safe
         self._nearest = cache(self._ranked)

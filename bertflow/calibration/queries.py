@@ -82,10 +82,7 @@ class QueryShift(AbstractClosedForm):
 
 
 def only_queries(
-    calibrator: AbstractCalibrator | None,
-    documents: Floats,
-    queries: Floats,
-    provenance: Provenance,
+    calibrator: AbstractCalibrator | None, documents: Floats, queries: Floats, provenance: Provenance
 ) -> AbstractCalibrator:
     """A copy of a calibrator that moves queries by a share of the gap between the means; documents are as before.
 

@@ -64,10 +64,7 @@ class PairScorer(Protocol):
 
 
 def evaluate_sts(
-    systems: Systems,
-    tasks: str | Sequence[str] = "sts7",
-    data_dir: str | Path = "hub",
-    **options: Unpack[ScoreOptions],
+    systems: Systems, tasks: str | Sequence[str] = "sts7", data_dir: str | Path = "hub", **options: Unpack[ScoreOptions]
 ) -> Report:
     """Score systems on STS tasks.
 

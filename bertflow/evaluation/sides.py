@@ -35,10 +35,7 @@ def pair_cosines(encoder: SentenceEncoder, pairs: Pairs, progress: bool | None =
 
 
 def encode_sets(
-    systems: Systems,
-    sets: Sequence[Pairs],
-    similarity: str = "cosine",
-    progress: bool | None = None,
+    systems: Systems, sets: Sequence[Pairs], similarity: str = "cosine", progress: bool | None = None
 ) -> Iterator[Sides]:
     """Embeddings of the pairs of several tasks by several systems; systems that are alike share one pass.
 

@@ -150,12 +150,7 @@ class Threshold:
 
 
 def unseen_sample(
-    text: Sequence[str],
-    seen: Hashes | None,
-    most: int,
-    seed: int,
-    name: str = "The text",
-    what: str = "sentences",
+    text: Sequence[str], seen: Hashes | None, most: int, seed: int, name: str = "The text", what: str = "sentences"
 ) -> list[str]:
     """A random sample of the sentences that nothing was fitted on, in the order of the text.
 

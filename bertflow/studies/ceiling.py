@@ -154,11 +154,7 @@ def sentence_folds(pairs: Pairs) -> Intp:
 
 
 def nested_ridge(
-    designs: Sequence[Design],
-    gold: Float64,
-    folds: Intp,
-    labelled: Bools,
-    advance: Advance = int,
+    designs: Sequence[Design], gold: Float64, folds: Intp, labelled: Bools, advance: Advance = int
 ) -> Float64:
     """Predictions (n,) of stacked ridge regressions by nested cross-validation.
 
@@ -265,10 +261,7 @@ def labelled_pairs(tasks: Sequence[str], data_dir: str | Path) -> dict[str, Pair
 
 
 def ceilings_of(
-    systems: Systems,
-    sets: Sequence[Pairs],
-    labelled: Mapping[str, Pairs],
-    progress: bool | None = None,
+    systems: Systems, sets: Sequence[Pairs], labelled: Mapping[str, Pairs], progress: bool | None = None
 ) -> dict[str, SupervisedCeiling]:
     """The ceiling of each raw encoder among some systems, by the name it has in tables.
 
