@@ -261,7 +261,7 @@ class Advice(AbstractResult):
 
     def _looked_at(self) -> dict[str, SentenceEncoder]:
         """The systems of the report: raw, the first whitening and flow that were tried, and the advised one."""
-        advised, shown = self.systems[self.system], {"raw": self.systems["raw"]}
+        advised, shown = self.systems[self.system], {RAW: self.systems[RAW]}
         for kind in (Whitening, FlowCalibrator):
             tried = [name for name, one in self.systems.items() if isinstance(one.calibrator, kind)]
             if tried and not isinstance(advised.calibrator, kind):
@@ -273,11 +273,11 @@ class Advice(AbstractResult):
         """The folder that the scores belong to: of the encoder or, without one that can be saved, its calibrator."""
         if isinstance(self.encoder.raw, TransformerEncoder):
             return "encoder"
-        return "scores" if self.system == "raw" else "calibrator"
+        return "scores" if self.system == RAW else "calibrator"
 
     def _export(self, aside: Path, folder: Path) -> tuple[str, ...]:
         """Write the folder for other tools, if the encoder was changed; returns how to open it."""
-        if self._place != "encoder" or self.system == "raw":
+        if self._place != "encoder" or self.system == RAW:
             return ()
         name, notes = f"{self.of}, calibrated", [f"`bertflow fix`: {self.verdict}.", *self.reasons]
         written = write_export(load(aside / "encoder"), aside / EXPORTED, EXPORTED, name=name, notes=notes)

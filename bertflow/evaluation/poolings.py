@@ -22,6 +22,7 @@ import torch
 
 from bertflow.affine import NULL_SHARE, whitening_map
 from bertflow.array_types import Float32, Intp
+from bertflow.calibration.spelling import RAW
 from bertflow.data.pairs import Pairs, unique_sentences
 from bertflow.data.sts_tasks import task_title
 from bertflow.encoder.pooling import COUNTED, POOLINGS, TEMPLATED, TOKEN_REDUCTIONS, Pooling, parse_pooling
@@ -43,7 +44,6 @@ ALL_BLOCKS = "sif"
 CHUNK_BYTES = 2**28
 """Float32 that are held in memory before they are written."""
 REDUCED = 64
-RAW = "raw"
 CALIBRATORS = (RAW, "whitening", f"whitening({REDUCED})")
 """What every candidate is scored after."""
 WEIGHTED = "weighted mean of all"

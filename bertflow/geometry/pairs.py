@@ -163,7 +163,8 @@ def show_cosines(clouds: Clouds, pairs: PairCosines | None = None) -> GeometrySe
     """Cosines of random pairs, and of paraphrases where there are any."""
     panels = {name: {"random pairs": cloud.random_cosines} for name, cloud in clouds.items()}
     if pairs is not None:
-        panels = {name: {**samples, "paraphrases": pairs.paraphrases(name)} for name, samples in panels.items()}
+        for name, samples in panels.items():
+            samples["paraphrases"] = pairs.paraphrases(name)
     quantiles = {
         name: {kind: np.quantile(sample, [0.05, 0.5, 0.95]) for kind, sample in samples.items()}
         for name, samples in panels.items()

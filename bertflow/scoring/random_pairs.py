@@ -167,7 +167,7 @@ def unseen_sample(
     """
     if seen is None:
         logger.warning("What the encoder was fitted on is not recorded, so %s may hold such sentences.", name)
-    known = set() if seen is None else set(seen.tolist())
+    known = set(() if seen is None else seen.tolist())
     left = [sentence for sentence in text if hash_text(sentence) not in known]
     if len(left) < FEWEST:
         raise DataError(

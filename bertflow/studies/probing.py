@@ -33,11 +33,11 @@ from sklearn.preprocessing import StandardScaler
 
 from bertflow import TransformerEncoder
 from bertflow.array_types import Bools, Float32, Float64, Intp
-from bertflow.calibration.spelling import parse_calibrator
+from bertflow.calibration.spelling import RAW, parse_calibrator
 from bertflow.data.labelled import LabelledText, TaggedText, entities
 from bertflow.encoder.words import encode_words, word_places
 from bertflow.errors import DataError, without_null_warnings
-from bertflow.evaluation.poolings import RAW, WEIGHTED, recipe_of, try_poolings
+from bertflow.evaluation.poolings import WEIGHTED, recipe_of, try_poolings
 from bertflow.evaluation.significance import pair_weights
 from bertflow.evaluation.sweeping import Candidate, Sweep, SweepRow
 from bertflow.tables import interval, number
