@@ -1,6 +1,6 @@
 """Systems are scored on pairs of any kind, and become a report; ``evaluate`` opens them and fits baselines first."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, TypeAlias
@@ -80,7 +80,11 @@ def evaluate_sts(
         DataError: For data that is missing or damaged, a system trained on the labels, embeddings that are not finite,
             or similarities without variance.
     """
-    return score_sets(systems, StsSource(tasks, data_dir), **options)
+
+    def sets() -> Iterator[Pairs]:  # looked for, and loaded one by one, after the systems were looked at
+        yield from StsSource(tasks, data_dir)
+
+    return score_sets(systems, sets(), **options)
 
 
 def evaluate_retrieval(systems: Systems, pairs: Pairs, **options: Unpack[ScoreOptions]) -> Report:

@@ -199,8 +199,8 @@ def sweep_poolings(
     rows, scratch = try_poolings(encoder, sentences, poolings, measure, progress)
     known, last = {row.pooling for row in rows}, rows[-1].facts
     constant = [name for name in poolings if name not in known]
-    which = "the {} scored" if fit_on is None else "{} given"
-    fitted_on = f"{which.format(len(text))} sentences, without labels"
+    which = f"the {len(text)} scored" if fit_on is None else f"{len(text)} given"
+    fitted_on = f"{which} sentences, without labels"
     what = f"average of {len(sets)} tasks" if last["task"] == AVERAGE else task_title(last["task"])
     described = recipe_of(encoder)
     how = [
