@@ -211,7 +211,7 @@ def _products(bench: Bench) -> tuple[DotProductParts, list[DotProductParts]]:
     sentences = [bench.material.sentences[row] for row in chosen]
     masked = read_masked_words(bench.folders["mlm4"], sentences, seed=bench.seed)
     groups = [
-        dot_product_parts(MaskedWords(contexts, masked.vectors, masked.bias, masked.words))
+        dot_product_parts(MaskedWords(contexts, masked.vectors, masked.bias, masked.words), {})
         for contexts in np.array_split(masked.contexts, GROUPS)
     ]
     return dot_product_parts(masked, bench.counts), groups

@@ -13,10 +13,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from bertflow.files import to_json, write_text
 from bertflow.tables import Section, Table
+
+Parts: TypeAlias = Iterable[Table | Section | str]
+"""What a person reads, in order; a string is one or several lines."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -33,10 +36,10 @@ class AbstractResult(ABC):
     """Fields that ``as_dict`` leaves out."""
 
     @abstractmethod
-    def parts(self) -> Iterable[Table | Section | str]:
-        """What a person reads, in order; a string is one or several lines."""
+    def parts(self) -> Parts:
+        """What a person reads."""
 
-    def answer(self) -> Iterable[Table | Section | str]:
+    def answer(self) -> Parts:
         """What a command prints of it, all of which is seen at once; the rest is for ``--details``, and for files."""
         return self.parts()
 

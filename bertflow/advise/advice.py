@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from bertflow.advise.asked_queries import AskedQueries
 from bertflow.advise.asking import write_asked
@@ -32,13 +32,14 @@ from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.cutting import Cut
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
+from bertflow.evaluation.sides import Systems
 from bertflow.export.targets import write_export
 from bertflow.files import atomic_folder, require_place, write_json, write_text
 from bertflow.geometry import REPORT
 from bertflow.geometry.inspecting import write_report
 from bertflow.next_steps import next_command
 from bertflow.opening import load
-from bertflow.results import AbstractResult
+from bertflow.results import AbstractResult, Parts
 from bertflow.scoring.domain import DomainCheck
 from bertflow.scoring.scores import ScoreCalibrator
 from bertflow.tables import Section, Strong, Table
@@ -116,7 +117,7 @@ class Advice(AbstractResult):
     domain: DomainCheck | None
     notes: tuple[str, ...]
     text: SplitText
-    systems: Mapping[str, SentenceEncoder]
+    systems: Systems
     not_tried: Mapping[str, str]
     encoder: SentenceEncoder
     beside: str
@@ -125,18 +126,8 @@ class Advice(AbstractResult):
     folder: Path | None = None
     exported: tuple[str, ...] = ()
 
-    format: ClassVar[int] = 1
-    not_in_json: ClassVar[tuple[str, ...]] = (
-        "asked",
-        "scores",
-        "domain",
-        "notes",
-        "systems",
-        "encoder",
-        "beside_encoder",
-        "folder",
-        "exported",
-    )
+    format = 1
+    not_in_json = ("asked", "scores", "domain", "notes", "systems", "encoder", "beside_encoder", "folder", "exported")
 
     def answer(self) -> Iterator[str]:
         """What to do, three reasons, the threshold, and the files."""
@@ -183,7 +174,7 @@ class Advice(AbstractResult):
                 more = f"more pairs (the {n:,} given are too few to tell)"
             yield f"prove     with {'the text of the vectors and ' * lacks_text(self.encoder.raw)}--labels FILE, {more}"
 
-    def parts(self) -> Iterator[Table | Section | str]:
+    def parts(self) -> Parts:
         """The answer; the other reasons; the geometry before and after, and the evidence; what else there is to say."""
         yield from self.answer()
         yield from self.reasons[REASONS:]
@@ -230,7 +221,6 @@ class Advice(AbstractResult):
         """Write the folder as ``save`` does; returns the advice that knows where it is."""
         folder = Path(folder)
         require_place(folder, folder=True, new=True)
-        folder.parent.mkdir(parents=True, exist_ok=True)
         with atomic_folder(folder) as aside:
             place = aside / self._place
             if (kept := self._kept(self.encoder)) is None:
@@ -245,13 +235,13 @@ class Advice(AbstractResult):
             if self.asked is not None:
                 write_asked(aside / ASKED, self.asked)
             advice = replace(self, folder=folder, exported=self._export(aside, folder))
-            pairs = [one.evidence.judging for one in self.evidence[:1] if one.evidence.judging.kind != "binary"]
+            judged = (one.evidence.judging for one in self.evidence[:1])
             write_report(
                 aside / "geometry",
                 f"Geometry report: {self.of}",
                 self._looked_at(),
                 self.text.reference,
-                pairs[0] if pairs else None,
+                next((pairs for pairs in judged if pairs.kind != "binary"), None),
                 verdict=self.headline() + (f": {self.standing}" if self.standing else ""),
                 then=next_command(folder / "encoder") if place.name == "encoder" else "",
             )
@@ -271,7 +261,7 @@ class Advice(AbstractResult):
 
     def _looked_at(self) -> dict[str, SentenceEncoder]:
         """The systems of the report: raw, the first whitening and flow that were tried, and the advised one."""
-        advised, shown = self.systems[self.system], {"raw": self.systems["raw"]}
+        advised, shown = self.systems[self.system], {RAW: self.systems[RAW]}
         for kind in (Whitening, FlowCalibrator):
             tried = [name for name, one in self.systems.items() if isinstance(one.calibrator, kind)]
             if tried and not isinstance(advised.calibrator, kind):
@@ -283,14 +273,13 @@ class Advice(AbstractResult):
         """The folder that the scores belong to: of the encoder or, without one that can be saved, its calibrator."""
         if isinstance(self.encoder.raw, TransformerEncoder):
             return "encoder"
-        return "scores" if self.system == "raw" else "calibrator"
+        return "scores" if self.system == RAW else "calibrator"
 
     def _export(self, aside: Path, folder: Path) -> tuple[str, ...]:
         """Write the folder for other tools, if the encoder was changed; returns how to open it."""
-        if self._place != "encoder" or self.system == "raw":
+        if self._place != "encoder" or self.system == RAW:
             return ()
         name, notes = f"{self.of}, calibrated", [f"`bertflow fix`: {self.verdict}.", *self.reasons]
-        encoder = load(aside / "encoder")
-        written = write_export(encoder, aside / EXPORTED, EXPORTED, name=name, notes=notes)
+        written = write_export(load(aside / "encoder"), aside / EXPORTED, EXPORTED, name=name, notes=notes)
         flag = ", trust_remote_code=True" if written.ours else ""
         return (f"elsewhere SentenceTransformer({str(folder / EXPORTED)!r}{flag})",)

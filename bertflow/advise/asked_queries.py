@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
+from bertflow.array_types import Float64
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.retrieval.comparing import Comparison, compare_systems
 from bertflow.scoring.drift import STRANGE
@@ -44,7 +44,7 @@ class AskedQueries:
         queries: Sequence[str],
         texts: Sequence[str],
         systems: Sequence[tuple[str, SentenceEncoder]],
-        percentiles: NDArray[np.float64] | None,
+        percentiles: Float64 | None,
         seed: int,
     ) -> "AskedQueries":
         """Look at queries among texts.

@@ -14,18 +14,19 @@ not random ones: a score on them does not estimate the score on other pairs, onl
 should be, and what the labels are worth: benchmarks/ask.py.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from bertflow.array_types import Floats, Intp
 from bertflow.data.columns import parse_score
 from bertflow.data.pairs import Pairs
 from bertflow.data.tables import open_table, table_suffix
-from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError
+from bertflow.evaluation.sides import Systems
 from bertflow.files import write_text
 from bertflow.similarity import unit_rows
 from bertflow.tables import to_csv
@@ -39,13 +40,13 @@ POWER = 3
 """0 draws at random, very large numbers take the pairs on which candidates disagree most, which are of few kinds."""
 SENTENCES = 4000
 """Sentences that pairs are made of: the more there are, the nearer are the nearest."""
-NEAREST, RANDOM = 5, 1
-"""Pairs of each sentence: with its nearest neighbors under each candidate, and at random."""
+NEAREST = 5
+"""Pairs of each sentence with its nearest neighbors under each candidate; one more is at random."""
 FEWEST_ASKED, MOST_ASKED = 30, 500
 """Fewest pairs that have to be judged, and the most that can be asked for."""
 
 
-def choose_pairs(systems: Mapping[str, SentenceEncoder], sentences: Sequence[str], n: int, seed: int) -> Pairs:
+def choose_pairs(systems: Systems, sentences: Sequence[str], n: int, seed: int) -> Pairs:
     """The pairs whose judgement would tell the systems apart best; a pair has no score yet.
 
     Args:
@@ -55,11 +56,10 @@ def choose_pairs(systems: Mapping[str, SentenceEncoder], sentences: Sequence[str
         seed: Random seed for the draw.
     """
     rng = np.random.default_rng(seed)
-    distinct = list({text_key(one): one for one in sentences}.values())
-    some = distinct[:SENTENCES]
+    some = list({text_key(one): one for one in sentences}.values())[:SENTENCES]
     near = min(NEAREST, len(some) - 1)
     units = [unit_rows(system.encode(some)) for system in systems.values()]
-    pool = [np.stack([np.arange(len(some)).repeat(RANDOM), rng.integers(len(some), size=RANDOM * len(some))])]
+    pool = [np.stack([np.arange(len(some)), rng.integers(len(some), size=len(some))])]
     for x in units:
         cosines = x @ x.T
         np.fill_diagonal(cosines, -np.inf)
@@ -73,9 +73,7 @@ def choose_pairs(systems: Mapping[str, SentenceEncoder], sentences: Sequence[str
     return Pairs("asked labels", first, second, kind="texts", source="fix --ask")
 
 
-def drawn(
-    cosines: NDArray[np.floating], sides: NDArray[np.integer], n: int, rng: np.random.Generator, power: float = POWER
-) -> NDArray[np.intp]:
+def drawn(cosines: Floats, sides: NDArray[np.integer], n: int, rng: np.random.Generator, power: float = POWER) -> Intp:
     """Which of m pairs to judge, at most n, each sentence once.
 
     Args:

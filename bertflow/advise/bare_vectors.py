@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bertflow.array_types import Float32
 from bertflow.calibration.saving import Provenance
+from bertflow.data.corpus import drawn_rows
 from bertflow.data.vectors import Vectors, open_vectors
-from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, SentenceEncoder
+from bertflow.encoder.abstract import AbstractEncoder, Role, SentenceEncoder
 from bertflow.errors import DataError
 from bertflow.store.store import EmbeddingStore
 
@@ -39,19 +41,16 @@ class VectorEncoder(AbstractEncoder):
     ) -> None:
         self._path, self.has_text = path, sentences is not None
         source = EmbeddingStore.open(path) if path.is_dir() else open_vectors(path)
-        self.provenance: Provenance | None = None
-        places = np.arange(source.n)
-        if isinstance(source, EmbeddingStore):
-            self.provenance = Provenance.of(source.recipe, source.text_hashes)
-            places = source.row_ids if sentences is not None else places
-        if sentences is not None and len(sentences) != len(places):
+        stored = source if isinstance(source, EmbeddingStore) else None
+        self.provenance = Provenance.of(stored.recipe, stored.text_hashes) if stored is not None else None
+        if sentences is None:
+            places = np.array(drawn_rows(source.n, most, seed))
+            sentences = [f"row {row}" for row in places]
+        elif len(sentences) != len(places := stored.row_ids if stored is not None else np.arange(source.n)):
             raise DataError(
                 f"{path} holds {len(places):,} vectors, but the text has {len(sentences):,} lines that are not empty. "
                 "Give the text that was embedded, one line a vector."
             )
-        if sentences is None:
-            places = np.sort(np.random.default_rng(seed).permutation(source.n)[:most])
-            sentences = [f"row {row}" for row in places]
         self.sentences, self.queries = list(sentences), list[str]()
         self._x = _rows_of(source, places)
         self.dim = self._x.shape[1]
@@ -59,7 +58,7 @@ class VectorEncoder(AbstractEncoder):
             asked = open_vectors(queries)
             if asked.dim != self.dim:
                 raise DataError(f"{queries} has vectors of size {asked.dim}, but those of {path} have {self.dim}.")
-            rows = np.sort(np.random.default_rng(seed).permutation(asked.n)[:most])
+            rows = np.array(drawn_rows(asked.n, most, seed))
             self.queries = [f"query {row}" for row in rows]
             self._x = np.concatenate([self._x, _rows_of(asked, rows)])
         self._row_of = {sentence: row for row, sentence in enumerate([*self.sentences, *self.queries])}

@@ -14,6 +14,7 @@ from bertflow.advise.bare_vectors import VectorEncoder
 from bertflow.advise.evidence import Evidence
 from bertflow.advise.reading import SplitText
 from bertflow.calibrated import CalibratedEncoder
+from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.flow import FlowCalibrator
 from bertflow.calibration.spelling import RAW, STATIC, SystemSpec, parse_systems
 from bertflow.encoder.abstract import SentenceEncoder
@@ -94,8 +95,8 @@ def add_likely(
     source: SharedPass,
     dim: int,
     n: int,
+    keep: bool,
     rows: Mapping[bool, Sequence[SystemSpec]],
-    keep: bool = False,
 ) -> dict[bool, list[str]]:
     """Add the recipes that are used without proof: which of two, the spectrum of the embeddings will tell.
 
@@ -104,8 +105,8 @@ def add_likely(
         source: The encoder.
         dim: Its width.
         n: Number of sentences.
-        rows: By whether few directions hold the variance, what is likely best, in this order (``likely.recipes``).
         keep: Whether to add what is likely best for the encoder's own pooling, too.
+        rows: By whether few directions hold the variance, what is likely best, in this order (``likely.recipes``).
 
     Returns:
         By the same, the candidates, the first one by default; none where nothing can be fitted.
@@ -134,27 +135,24 @@ def fit_candidates(
     with without_null_warnings():  # the report says how many directions are left
         for row, pooling in rows.items():
             encoder, asked = source.pooled(pooling, sentences), row.queries(sentences)
-            if row.calibrator is None:
-                systems[row.spelling] = encoder
-            elif row.calibrator == "flow" and row.value == "auto":
+            fitted: AbstractCalibrator | None = None
+            if row.calibrator == "flow" and row.value == "auto":
                 # The encoder itself, which gives the plain mean that the preset looks at as well.
-                preset = FlowCalibrator(random_state=seed, purpose=purpose).fit_sentences(
-                    source.encoders[pooling], sentences, queries=asked
-                )
-                systems[row.spelling] = CalibratedEncoder(encoder, preset)
+                preset = FlowCalibrator(random_state=seed, purpose=purpose)
+                fitted = preset.fit_sentences(source.encoders[pooling], sentences, queries=asked)
             elif row.calibrator == "flow":
                 if (kind := (pooling, row.crops)) not in flows:
                     flow = FlowCalibrator(n_components="all", random_state=seed)
                     flows[kind] = flow.fit_sentences(encoder, sentences, queries=asked)
-                calibrator = flows[kind] if row.number is None else _first(flows[kind], row.number)
-                systems[row.spelling] = CalibratedEncoder(encoder, calibrator)
-            else:
+                fitted = flows[kind] if row.number is None else _first(flows[kind], row.number)
+            elif row.calibrator:
                 try:
                     fitted = row.make().fit_sentences(encoder, sentences, queries=asked)
-                    systems[row.spelling] = CalibratedEncoder(encoder, fitted)
                 except DataError:
                     if row.number is None:
                         raise
+                    continue
+            systems[row.spelling] = CalibratedEncoder(encoder, fitted) if fitted else encoder
     return systems
 
 

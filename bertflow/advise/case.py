@@ -22,6 +22,7 @@ from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.cutting import unknown_share
 from bertflow.encoder.options import EncoderOptions, given_options
 from bertflow.errors import MOST_RESAMPLES, UsageError, require_between, require_seed
+from bertflow.evaluation.names import Model, Text
 from bertflow.evaluation.systems import SharedPass
 from bertflow.opening import load
 from bertflow.registry import lookup
@@ -46,11 +47,11 @@ VECTORS_ALONE = "no pairs can be made of vectors without their text."
 class Request:
     """What is asked for: the arguments of ``bertflow.fix``."""
 
-    encoder: str | Path | SentenceEncoder | None
-    text: str | Path | Sequence[str] | None
+    encoder: "Model | None"
+    text: Text | None
     columns: str | None
     labels: str | Path | Pairs | None
-    queries: str | Path | Sequence[str] | None
+    queries: Text | None
     purpose: Use
     vectors: str | Path | None
     query_vectors: str | Path | None
@@ -220,7 +221,7 @@ def _read_all(request: Request, most: int) -> tuple[str, SentenceEncoder, str, D
     return name, opened, Path(text).name if isinstance(text, str | Path) else "" if text is None else "text", documents
 
 
-def _opened(encoder: str | Path | SentenceEncoder, options: EncoderOptions) -> tuple[str, SentenceEncoder]:
+def _opened(encoder: Model, options: EncoderOptions) -> tuple[str, SentenceEncoder]:
     """An encoder that is not calibrated yet, and its name."""
     if isinstance(encoder, str | Path):
         name = Path(encoder).resolve().name if Path(encoder).exists() else str(encoder)

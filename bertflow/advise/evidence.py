@@ -15,7 +15,6 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.evaluating import score_sets
 from bertflow.evaluation.report import Report
 from bertflow.evaluation.score_table import Column
+from bertflow.evaluation.sides import Systems
 from bertflow.evaluation.significance import LEVEL, Difference, Place
 from bertflow.tables import Section
 
@@ -108,7 +108,7 @@ class Evidence:
         """All distinct sentences of both halves."""
         return unique_sentences([self.choosing, self.judging])
 
-    def judge(self, systems: Mapping[str, SentenceEncoder], resamples: int, seed: int) -> "Judgement":
+    def judge(self, systems: Systems, resamples: int, seed: int) -> "Judgement":
         """Score raw and all candidates on both halves."""
         halves = (self.choosing,) if self.asked else (self.choosing, self.judging)
         reports = [score_sets(systems, [half], resamples=resamples, seed=seed) for half in halves]
@@ -149,15 +149,12 @@ def docstring_evidence(encoder: SentenceEncoder, text: Sequence[str] = ()) -> Ev
     if unknown_share(encoder, [__doc__]) > UNKNOWN_WORDS:
         return None
     pairs = docstring_pairs(SOME_FILES).sample(STAND_INS, seed=0)
-    counts, words = (Counter(chain.from_iterable(map(_words, lines))) for lines in (pairs.second, text))
+    lowered = (" ".join(lines).lower() for lines in (pairs.second, text))
+    counts, words = (Counter(re.findall(r"[^\W\d_]+", lines)) for lines in lowered)
     if sum(words[word] for word, _ in counts.most_common(FREQUENT)) < SAME_LANGUAGE * words.total():  # 0 without text
         return None
     choosing = np.arange(len(pairs)) % 3 == 0
     return Evidence(STAND_IN, pairs.taken(np.flatnonzero(choosing)), pairs.taken(np.flatnonzero(~choosing)))
-
-
-def _words(text: str) -> list[str]:
-    return re.findall(r"[^\W\d_]+", text.lower())
 
 
 def announced(evidence: Sequence[Evidence], missing: str, purpose: str, bare: bool = False) -> str:
@@ -229,10 +226,8 @@ class Judgement:
 
         Where the same pairs chose it, its p-value is corrected for the number of candidates (Bonferroni).
         """
-        gain = self.gain
-        if not self.evidence.asked or gain is None or gain.p_bootstrap is None:
-            return proven(gain)
-        return proven(gain) and gain.p_bootstrap * len(self._candidates) < LEVEL
+        gain, tried = self.gain, len(self._candidates) if self.evidence.asked else 0
+        return gain is not None and proven(gain) and (gain.p_bootstrap or 0) * tried < LEVEL
 
     @property
     def _candidates(self) -> list[str]:

@@ -59,7 +59,7 @@ class Choice:
         """Every number, ready for JSON."""
         named = {"what": self.what, **self.decision._asdict(), "dim": self.dim}
         costs = {"map_seconds_per_1000": self.map_seconds, "encoding_seconds_per_1000": self.encoding_seconds}
-        return {name: ready_for_json(value) for name, value in {**named, **costs}.items()}
+        return ready_for_json(named | costs)
 
 
 def choose(

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertflow.advise.bare_vectors import VectorEncoder
+from bertflow.array_types import Floats
 from bertflow.calibration.spelling import SystemSpec, parse_system, parse_systems
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.locating import own_pooling
@@ -119,7 +119,7 @@ class Geometry:
     norm_deviation: float
 
     @classmethod
-    def of(cls, x: NDArray[np.floating], seed: int) -> "Geometry":
+    def of(cls, x: Floats, seed: int) -> "Geometry":
         """The geometry of the rows of ``x`` (n, dim).
 
         Raises:

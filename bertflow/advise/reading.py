@@ -25,6 +25,7 @@ from bertflow.data.lines import read_lines, usable_lines
 from bertflow.data.pairs import Pairs, unique_sentences
 from bertflow.data.tables import TableRow, TextTable, is_hub, is_plain_text, open_table, table_suffix
 from bertflow.errors import DataError, UsageError
+from bertflow.evaluation.names import Text
 from bertflow.next_steps import FEWEST
 from bertflow.text_keys import text_key, unique_pairs
 
@@ -79,9 +80,7 @@ class Documents(list[Document]):
         self.unit, self.columns = unit, columns
 
 
-def read_documents(
-    source: str | Path | Sequence[str], columns: str | None = None, whole_lines: bool = False
-) -> Documents:
+def read_documents(source: Text, columns: str | None = None, whole_lines: bool = False) -> Documents:
     """The documents of a text or a table, in its order.
 
     Args:
@@ -101,8 +100,7 @@ def read_documents(
     if is_plain_text(path):
         # Without a line, those after it have wrong vectors.
         lines = read_lines(path) if whole_lines else without_header(source, usable_lines(path))
-        found = _documents_of_lines((line for _, line in lines), whole_lines)
-        return _refused_if_empty(found, source)
+        return _refused_if_empty(_documents_of_lines((line for _, line in lines), whole_lines), source)
     if whole_lines:
         raise UsageError(f"The text of vectors is a .txt file, one line a vector, got {source}. Convert it.")
     if not is_hub(source) and table_suffix(path) is None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Self
@@ -32,7 +33,7 @@ from bertflow.advise.likely import (
     reads_one_token,
     recipes,
 )
-from bertflow.advise.verdict import PROVEN, Decision, decide, looks_raw
+from bertflow.advise.verdict import COST, NAMING, NOTHING, PROVEN, SPANS_FEWER, Decision, decide, looks_raw
 from bertflow.advise.vetoes import Vetoes
 from bertflow.breadth import are_titles
 from bertflow.calibrated import CalibratedEncoder
@@ -40,14 +41,10 @@ from bertflow.calibration.spelling import RAW, SystemSpec
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.cutting import Cut, measure_cut
 from bertflow.encoder.pooling import parse_pooling
+from bertflow.evaluation.sides import Systems
 from bertflow.progress import unsaid
 from bertflow.scoring.domain import DomainCheck
 from bertflow.training import Purpose
-
-SPANS_FEWER = "the sentences span fewer directions"
-NOTHING = "Nothing was tried: {} cannot be fitted ({}). Give more text, or name another candidate."
-NAMING = "on other texts, --purpose search gained 3 points more of search, and topic 6 of neighbors of one kind"
-COST = "may cost other uses {}"
 
 
 @dataclass(frozen=True)
@@ -85,10 +82,10 @@ class FitPlan:
             ladders = recipes(request.purpose, dim, free, one, n)
             spare = fallbacks(request.purpose, case.words, one)
             searching = recipes("search", dim, free) if request.purpose == "all" and case.evidence else {}
-        likely = trying.add_likely(tried, source, dim, n, ladders, request.keeps)
-        search = trying.add_likely(tried, source, dim, n, searching, request.keeps)
+        add = partial(trying.add_likely, tried, source, dim, n, request.keeps)
+        likely, search = add(ladders), add(searching)
         forms = {mapped: [row for row in spare if bool(row.calibrator) == mapped] for mapped in (True, False)}
-        safe = [*chain.from_iterable(trying.add_likely(tried, source, dim, n, forms, request.keeps).values())]
+        safe = [*chain.from_iterable(add(forms).values())]
         usable = {row.spelling for row in tried if not (request.keeps and row.pooling)}
         return cls(tried, not_tried, likely, search, safe, usable)
 
@@ -116,7 +113,7 @@ class Findings:
         judged: What each kind of evidence measured.
         likely: The candidates to use without proof, where the geometry is that of raw encoders.
         stand_in: What pairs of docstrings say of them; None where they were not asked.
-        vetoes: Candidate -> what speaks against it without labels.
+        vetoes: Says of a candidate what speaks against it without labels.
         safe: The candidate that takes the place of one that is vetoed; empty for the raw encoder.
     """
 
@@ -124,11 +121,11 @@ class Findings:
     shape: Shape
     cut: Cut | None
     encoding: float
-    systems: Mapping[str, SentenceEncoder]
+    systems: Systems
     judged: tuple[Judgement, ...]
     likely: Sequence[str]
     stand_in: Judgement | None
-    vetoes: Mapping[str, Sequence[str]]
+    vetoes: Vetoes
     safe: str
 
     @classmethod
@@ -174,10 +171,10 @@ def _safe(names: Sequence[str], purpose: str, case: Case, shape: Shape, vetoes: 
         general = docstring_evidence(case.encoder)
         if general is None or Shape.of(case.source, general.sentences).steep:
             return ""
-    return next((name for name in names if not vetoes[name]), "")
+    return next((name for name in names if not vetoes(name)), "")
 
 
-def _ask_docstrings(request: Request, case: Case, systems: Mapping[str, SentenceEncoder]) -> Judgement | None:
+def _ask_docstrings(request: Request, case: Case, systems: Systems) -> Judgement | None:
     """What pairs of docstrings say of some systems; None where they are in another language."""
     if (evidence := docstring_evidence(case.encoder, case.split.fitted)) is None:
         return None
@@ -207,7 +204,8 @@ def advise(request: Request) -> Advice:
         "reference_raw": Geometry.of(own.encode(split.reference), seed),
         "reference_advised": Geometry.of(advised.encode(split.reference), seed),
     }
-    best, beside = (_best(case, plan, name, found.systems[name]) for name in (decision.system, decision.beside or RAW))
+    used = decision.system, decision.beside or RAW
+    best, beside = (_best(request, case, plan, name, found.systems[name]) for name in used)
     return Advice(
         of=case.name,
         verdict=decision.verdict,
@@ -229,9 +227,9 @@ def advise(request: Request) -> Advice:
         text=split,
         systems=found.systems,
         not_tried=left_out,
-        encoder=best.forget_text() if request.without_text_hashes else best,
+        encoder=best,
         beside=decision.beside,
-        beside_encoder=beside.forget_text() if request.without_text_hashes else beside,
+        beside_encoder=beside,
         seed=seed,
     )
 
@@ -245,7 +243,7 @@ def _naming(request: Request, case: Case, plan: FitPlan, found: Findings, decisi
         return COST.format(ONE_TOKEN_COST if one else COSTS[request.purpose]), ""
     names = {*plan.search.get(found.shape.steep, ())} & plan.usable & found.systems.keys()
     best = found.judged[0].limited(names).chosen if found.judged else None
-    if best is not None and not found.vetoes[best]:
+    if best is not None and not found.vetoes(best):
         pairs = found.judged[0]
         more, now = (100 * pairs.lead(name).difference if name != RAW else 0.0 for name in (best, decision.system))
         instead = f" instead of {now:+.1f}" if now else ""
@@ -284,14 +282,13 @@ def _choices(request: Request, case: Case, plan: FitPlan, found: Findings, decis
     return keep, choose(AGAIN, overall, systems[overall.system], fitted, found.encoding)
 
 
-def _best(case: Case, plan: FitPlan, system: str, advised: SentenceEncoder) -> SentenceEncoder:
+def _best(request: Request, case: Case, plan: FitPlan, system: str, advised: SentenceEncoder) -> SentenceEncoder:
     """The encoder to use, which remembers no sentences."""
     own = case.source.own_pooling
     pooling = plan.poolings.get(system, own)
-    encoder = case.source.encoders[pooling]
-    if advised.calibrator is None:
-        return encoder
-    best = CalibratedEncoder(encoder, advised.calibrator)
-    if pooling != own and {*parse_pooling(own).layers} <= {*parse_pooling(pooling).layers}:
-        best.before = own  # whose blocks are kept
-    return best
+    best = case.source.encoders[pooling]
+    if advised.calibrator is not None:
+        best = CalibratedEncoder(best, advised.calibrator)
+        if pooling != own and {*parse_pooling(own).layers} <= {*parse_pooling(pooling).layers}:
+            best.before = own  # whose blocks are kept
+    return best.forget_text() if request.without_text_hashes else best

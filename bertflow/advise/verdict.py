@@ -17,7 +17,7 @@
 Rescaling changes no ranking, so it is never wrong, and ``scores.json`` is written whatever the verdict.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from bertflow.advise.evidence import FEWEST_LABELS, Evidence, Judgement, proven
@@ -58,6 +58,10 @@ INSTEAD = "{} is used instead: on narrow texts it changed {}."
 NOT_SUCH = "Such pairs share words: no proof for queries in other words."
 WORSE = "So {} is not used."
 RESCALED = "The percentiles in scores.json correct that, and change no ranking."
+SPANS_FEWER = "the sentences span fewer directions"
+NOTHING = "Nothing was tried: {} cannot be fitted ({}). Give more text, or name another candidate."
+NAMING = "on other texts, --purpose search gained 3 points more of search, and topic 6 of neighbors of one kind"
+COST = "may cost other uses {}"
 
 
 class Decision(NamedTuple):
@@ -94,7 +98,7 @@ def decide(
     likely: Sequence[str] = (),
     stand_in: Judgement | None = None,
     among: Collection[str] | None = None,
-    vetoes: Mapping[str, Sequence[str]] | None = None,
+    vetoes: Callable[[str], Sequence[str] | None] = lambda name: (),
     safe: str = "",
 ) -> Decision:
     """The verdict. The first evidence decides; what the others say about the same system is added.
@@ -108,27 +112,27 @@ def decide(
         likely: The candidates to use where the geometry is that of raw encoders, the first one by default.
         stand_in: What pairs of other text say of ``likely``; None where they were not asked.
         among: Which candidates may be advised; None for all.
-        vetoes: Candidate -> what speaks against it, where no labels prove it.
+        vetoes: Says of a candidate what speaks against it, where no labels prove it.
         safe: The candidate that takes the place of one that something speaks against; empty for the raw encoder.
     """
-    vetoes = vetoes or {}
     if among is not None:
         evidence, likely = [one.limited(among) for one in evidence], [name for name in likely if name in among]
         stand_in, safe = stand_in.limited(among) if stand_in and likely else None, safe if safe in among else ""
     if purpose != "search":  # which mined pairs measure: for other uses they judge what is likely, and choose nothing
         evidence = [one.limited(likely) if one.evidence.mined else one for one in evidence]
     recipe = (stand_in.chosen or "") if stand_in else next(iter(likely), "")
+    refused = stand_in is not None and stand_in.refuses(stand_in.chosen)
     asked = [name for name in (recipe, safe) if name and evidence]
     worse = {name: said for name in asked if (said := _found_worse(evidence[0], name, purpose))}
     spare = safe
-    recipe, safe = ("" if name in worse else name for name in (recipe, safe))
-    wanted, standing = _wanted(raw, evidence, purpose, shape, recipe, stand_in, safe)
+    recipe, safe = ("" if name in worse else name for name in ("" if refused else recipe, safe))
+    wanted, standing = _wanted(evidence, purpose, looks_raw(raw, shape), recipe, safe)
     proved = standing == PROVEN
     labelled = proved and not evidence[0].evidence.mined
-    against = () if labelled or wanted == RAW else tuple(vetoes.get(wanted, ()))
+    against = () if labelled or wanted == RAW else tuple(vetoes(wanted) or ())
     system = wanted
     if against:
-        system, standing = (RAW, "") if vetoes.get(safe) else (safe or RAW, LIKELY)
+        system, standing = (RAW, "") if safe and vetoes(safe) else (safe or RAW, LIKELY)
     gain = evidence[0].lead(system) if evidence and system != RAW else stand_in.gain if stand_in else None
     if system != RAW:
         verdict = advice_for(system)
@@ -139,7 +143,6 @@ def decide(
     read = "near zero, as it should be" if raw.centered else "so a cosine alone does not say whether texts are alike"
     cosines = f"Random pairs have cosine {raw.median:.2f} (90 % of them: {raw.p5:.2f} to {raw.p95:.2f}), {read}."
     judged = [(one, one.chosen if wanted == RAW else wanted) for one in evidence]
-    refused = stand_in is not None and stand_in.refuses(stand_in.chosen)
     heard = f"{stand_in.said_of(stand_in.chosen)} {NOT_AGREED if refused else STOOD_IN}" if stand_in else ""
     reasons = [f"{cosines} {RESCALED}" if verdict == RESCALE else cosines, *([" ".join(against)] if against else [])]
     if system in (RAW, safe):
@@ -173,20 +176,12 @@ def decide(
     return Decision(verdict, system, used, tuple(reasons), gain if used else None, beside)
 
 
-def _wanted(
-    raw: Geometry,
-    evidence: Sequence[Judgement],
-    purpose: str,
-    shape: Shape | None,
-    recipe: str,
-    stand_in: Judgement | None,
-    safe: str,
-) -> tuple[str, str]:
+def _wanted(evidence: Sequence[Judgement], purpose: str, untuned: bool, recipe: str, safe: str) -> tuple[str, str]:
     """The candidate that evidence or geometry asks for, and its standing; raw for none."""
-    untuned, first = looks_raw(raw, shape), evidence[0] if evidence else None
-    if first and first.gain and first.proves and (not first.evidence.mined or purpose == "search" or untuned):
-        return first.gain.first, PROVEN
-    if recipe and untuned and not (stand_in and stand_in.refuses(recipe)):
+    for first in evidence[:1]:
+        if first.chosen and first.proves and (not first.evidence.mined or purpose == "search" or untuned):
+            return first.chosen, PROVEN
+    if recipe and untuned:
         return recipe, LIKELY
     return (safe, LIKELY) if safe else (RAW, "")
 

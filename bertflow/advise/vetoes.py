@@ -7,17 +7,15 @@
 Signals that failed when tried: hubness, the share of neighbors as a score, any sum of signals (benchmarks/harm.md).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Sequence
+from functools import cache, cached_property
 
 from bertflow.advise.bare_vectors import lacks_text
 from bertflow.advise.reading import SplitText
+from bertflow.array_types import Intp
 from bertflow.breadth import FEWEST, FOREIGN, breadth_of, times
 from bertflow.calibration.spelling import RAW
-from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.evaluation.sides import Systems
 from bertflow.retrieval.comparing import SHARED, nearest_rows, share_in_common
 
 FEWEST_SHARED = 0.05
@@ -27,8 +25,8 @@ MOST_ASKING = 500
 UNKNOWN = "Vectors alone do not show whether their text is broad: give the text, or --query_vectors."
 
 
-class Vetoes(Mapping[str, tuple[str, ...]]):
-    """What speaks against each candidate, in plain sentences; found out for those alone that are asked for.
+class Vetoes:
+    """What speaks against a candidate, in plain sentences.
 
     Args:
         systems: Raw and the candidates, by name.
@@ -37,30 +35,17 @@ class Vetoes(Mapping[str, tuple[str, ...]]):
         safe: Candidates that divide by no deviation: neither narrow text nor strange queries veto them.
     """
 
-    def __init__(
-        self,
-        systems: Mapping[str, SentenceEncoder],
-        text: SplitText,
-        queries: Sequence[str],
-        safe: Sequence[str],
-    ) -> None:
+    def __init__(self, systems: Systems, text: SplitText, queries: Sequence[str], safe: Sequence[str]) -> None:
         self._systems, self._text = systems, text
         self._queries, self._safe = queries[:MOST_ASKING], safe
-        self._known: dict[str, tuple[str, ...]] = {}
+        self._nearest = cache(self._ranked)
 
-    def __getitem__(self, name: str) -> tuple[str, ...]:
-        if name not in self._known:
-            shared = share_in_common(self._before, self._nearest(self._systems[name]))
-            few = f"Of the {SHARED} nearest texts, only {100 * shared:.0f} % stay the same with {name}."
-            whatever = () if name in self._safe else self._of_text
-            self._known[name] = (*whatever, *([few] if shared < FEWEST_SHARED else []))
-        return self._known[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._systems)
-
-    def __len__(self) -> int:
-        return len(self._systems)
+    def __call__(self, name: str) -> tuple[str, ...]:
+        """All that is said of a candidate, by its name."""
+        shared = share_in_common(self._nearest(RAW), self._nearest(name))
+        few = f"Of the {SHARED} nearest texts, only {100 * shared:.0f} % stay the same with {name}."
+        whatever = () if name in self._safe else self._of_text
+        return (*whatever, *([few] if shared < FEWEST_SHARED else []))
 
     @cached_property
     def _of_text(self) -> tuple[str, ...]:
@@ -78,12 +63,8 @@ class Vetoes(Mapping[str, tuple[str, ...]]):
             found.append(f"Your queries are unlike the text: {times(far)} as far away as its lines.")
         return tuple(found)
 
-    @cached_property
-    def _before(self) -> NDArray[np.intp]:
-        return self._nearest(self._systems[RAW])
-
-    def _nearest(self, system: SentenceEncoder) -> NDArray[np.intp]:
+    def _ranked(self, name: str) -> Intp:
         """The nearest texts of each query, or else of other texts."""
-        text, asked = self._text, self._queries
+        text, asked, system = self._text, self._queries, self._systems[name]
         asking = system.encode_query(asked) if asked else system.encode(text.reference[:MOST_ASKING])
         return nearest_rows(asking, system.encode(text.fitted))

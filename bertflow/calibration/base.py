@@ -22,12 +22,13 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from torch import Tensor
 
+from bertflow.array_types import Float64, Floats
 from bertflow.calibration.same_space import require_lengths
 from bertflow.calibration.saving import Provenance, write_calibrator
 from bertflow.encoder.abstract import Role, SentenceEncoder, is_encoder
@@ -35,7 +36,7 @@ from bertflow.encoder.device import in_blocks
 from bertflow.errors import BadRowsError, DataError, UsageError, require_between
 from bertflow.files import atomic_folder
 from bertflow.maps import BandMap, FittedMap, RoleMap, RowMap, UnitMap, fitted_map, gap_of, of_role, unit
-from bertflow.moments import Float64, Moments, odd_rows, require_finite
+from bertflow.moments import Moments, odd_rows, require_finite
 from bertflow.registry import lookup
 from bertflow.text_keys import hash_texts
 
@@ -66,7 +67,7 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     n_features_in_: int
 
     @abstractmethod
-    def _fit_map(self, x: NDArray[np.floating], encoder: SentenceEncoder | None, sentences: Sequence[str]) -> FittedMap:
+    def _fit_map(self, x: Floats, encoder: SentenceEncoder | None, sentences: Sequence[str]) -> FittedMap:
         """The map for rows, whose moments are in ``moments_``; where known, by which encoder and text."""
 
     def recorded(self) -> dict[str, Any]:
@@ -184,7 +185,7 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         """Width of the calibrated embeddings."""
         return self.map.dim_out
 
-    def transform(self, X: ArrayLike, role: Role = "document") -> NDArray[np.floating]:
+    def transform(self, X: ArrayLike, role: Role = "document") -> Floats:
         """Calibrate rows (n, dim_in) -> (n, dim_out); float32 stays float32, float64 stays float64.
 
         The role, document or query, matters where it was fitted on both. Rows of unit length are a ``DataError``
@@ -195,7 +196,7 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         require_lengths(x, self.moments_)
         return self._mapped(forward, x)
 
-    def inverse_transform(self, X: ArrayLike) -> NDArray[np.floating]:
+    def inverse_transform(self, X: ArrayLike) -> Floats:
         """Back to raw embeddings (n, dim_out) -> (n, dim_in); directions that were left out come back as their mean.
 
         With roles rows are of documents. Where those of the fit had unit length, those that come back have it, too.
@@ -210,7 +211,7 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             raise DataError(f"Calibrated embeddings of shape (n, {self.dim_out}) were expected, got {z.shape}.")
         return self._mapped(self.map.inverse, z)
 
-    def _mapped(self, function: Callable[[Tensor], Tensor], x: NDArray[np.floating]) -> NDArray[np.floating]:
+    def _mapped(self, function: Callable[[Tensor], Tensor], x: Floats) -> Floats:
         require_finite(x)
         mapped = in_blocks(function, x)  # a flow is float32; what comes in as float64 goes out as float64
         if not len(odd := odd_rows(mapped)):
@@ -226,7 +227,7 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             raise BadRowsError(bad, "Row {} {}".format(*min(bad.items())))
         return mapped
 
-    def _validated(self, X: ArrayLike, reset: bool, **options: Any) -> NDArray[np.floating]:
+    def _validated(self, X: ArrayLike, reset: bool, **options: Any) -> Floats:
         if reset:
             self._parameters()
         with _in_one_line():
@@ -259,7 +260,7 @@ class AbstractDensity(AbstractCalibrator):
         module = fitted_map(self.map)
         return module.inner if isinstance(module, BandMap) else module
 
-    def score_samples(self, X: ArrayLike) -> NDArray[np.floating]:
+    def score_samples(self, X: ArrayLike) -> Floats:
         """Log density of each row (n,), in nats, within the span of the directions that are not null.
 
         Where the rows of the fit had unit length, it is that of the space around the sphere, not one on the sphere.
@@ -277,7 +278,7 @@ class AbstractDensity(AbstractCalibrator):
         return float((densities / len(densities)).sum())  # a sum of huge ones may overflow
 
 
-def moments_of_roles(x: NDArray[np.floating], queries: NDArray[np.floating] | None) -> Moments:
+def moments_of_roles(x: Floats, queries: Floats | None) -> Moments:
     """The moments of documents and, role by role, of queries: brought to unit length where all documents have it."""
     moments = Moments.of(x)
     if queries is None:

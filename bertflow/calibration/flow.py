@@ -3,17 +3,17 @@
 Lightning is imported when a flow is fitted, not when a fitted one is loaded.
 """
 
-import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from bertflow.affine import AffineMap, whitening_map
+from bertflow.array_types import Floats
 from bertflow.calibration.base import AbstractDensity
+from bertflow.calibration.closed_forms import whole_number
 from bertflow.calibration.saving import Provenance
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import UsageError
@@ -106,7 +106,7 @@ class FlowCalibrator(AbstractDensity):
                 raise UsageError(f"FlowCalibrator({name}=...) takes a mapping of options to values, got {value!r}.")
         return [self.recipe, _seed(self.random_state), self.trainer]
 
-    def _fit_map(self, x: NDArray[np.floating], encoder: SentenceEncoder | None, sentences: Sequence[str]) -> FittedMap:
+    def _fit_map(self, x: Floats, encoder: SentenceEncoder | None, sentences: Sequence[str]) -> FittedMap:
         if 1 in (x.shape[1], self.n_components):
             # A single coordinate has no other to move it: what is left of a flow is its start.
             return whitening_map(self.moments_, 1)
@@ -117,10 +117,9 @@ class FlowCalibrator(AbstractDensity):
         self.facts_ = asdict(fitted.record)
         return fitted.map
 
-    def sample(self, n: int = 1, random_state: int = 0) -> NDArray[np.floating]:
+    def sample(self, n: int = 1, random_state: int = 0) -> Floats:
         """``n`` raw embeddings (n, dim_in) drawn from the density, of unit length if those of the fit were."""
-        if not isinstance(n, numbers.Integral) or isinstance(n, bool) or n < 1:
-            raise UsageError(f"sample(n) draws a whole number of rows, 1 or more, got {n!r}.")
+        whole_number("sample(n)", n, 1, "rows")
         density, generator = self._density(), torch.Generator().manual_seed(_seed(random_state))
         rank = density.dim_out if isinstance(density, AffineMap) else density.rank
         drawn = torch.randn(int(n), rank, generator=generator).numpy()

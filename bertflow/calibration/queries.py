@@ -18,9 +18,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from bertflow.affine import identity_map
+from bertflow.array_types import Floats
 from bertflow.calibration.base import AbstractCalibrator, moments_of_roles
 from bertflow.calibration.closed_forms import AbstractClosedForm, ClosedForm
 from bertflow.calibration.saving import Provenance
@@ -65,12 +65,12 @@ def crops(documents: Sequence[str], n: int = CROPS, seed: int = 0) -> list[str]:
     return drawn
 
 
-def matched(queries: NDArray[np.floating], cropped: NDArray[np.floating]) -> NDArray[np.floating]:
+def matched(queries: Floats, cropped: Floats) -> Floats:
     """Rows of crops (m, dim), moved to where queries (n, dim) are, but not to where their topics are."""
     asked, known = (unit_rows(rows - rows.mean(0)) for rows in (queries, cropped))
     nearest = np.argsort(-asked @ known.T, axis=1)[:, :NEAREST]
     apart = (queries - cropped[nearest].mean(1)).mean(0)
-    moved: NDArray[np.floating] = cropped + apart * (len(queries) / (len(queries) + PRIOR))
+    moved: Floats = cropped + apart * (len(queries) / (len(queries) + PRIOR))
     return moved.astype(cropped.dtype)
 
 
@@ -82,10 +82,7 @@ class QueryShift(AbstractClosedForm):
 
 
 def only_queries(
-    calibrator: AbstractCalibrator | None,
-    documents: NDArray[np.floating],
-    queries: NDArray[np.floating],
-    provenance: Provenance,
+    calibrator: AbstractCalibrator | None, documents: Floats, queries: Floats, provenance: Provenance
 ) -> AbstractCalibrator:
     """A copy of a calibrator that moves queries by a share of the gap between the means; documents are as before.
 

@@ -17,11 +17,11 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from bertflow.array_types import Float64, Floats
 from bertflow.errors import DataError
 from bertflow.maps import unit
-from bertflow.moments import BLOCK, UNIT, Float64, Moments
+from bertflow.moments import BLOCK, UNIT, Moments
 
 logger = logging.getLogger("bertflow")
 
@@ -68,7 +68,7 @@ class Likeness:
         )
 
 
-def likeness(rows: NDArray[np.floating], moments: Moments) -> Likeness:
+def likeness(rows: Floats, moments: Moments) -> Likeness:
     """Compare rows (n, dim) with those of a fit; rows of zeros do not count.
 
     Where the rows of the fit had unit length, the rows are brought to unit length first, as they are when calibrated.
@@ -83,16 +83,17 @@ def likeness(rows: NDArray[np.floating], moments: Moments) -> Likeness:
     length = math.sqrt(seen.mean_square_norm / moments.mean_square_norm)
     if seen.n < FEWEST or seen.dim < NARROWEST:
         return Likeness(length)
-    sizes = (np.log(np.maximum(_sizes(side), np.finfo(np.float64).tiny)) for side in (seen, moments))
+    squares = (np.diagonal(side.covariance) + np.square(side.mean) for side in (seen, moments))
+    sizes = (np.log(np.maximum(np.sqrt(one), np.finfo(np.float64).tiny)) for one in squares)
     return Likeness(
         length,
-        _cosine(_centered(seen.mean), _centered(moments.mean)),
-        _cosine(*map(_centered, sizes)),
+        _correlation(seen.mean, moments.mean),
+        _correlation(*sizes),
         _overlap(x, seen, moments),
     )
 
 
-def require_alike(rows: NDArray[np.floating], moments: Moments, what: str, do: str, any_text: bool = False) -> None:
+def require_alike(rows: Floats, moments: Moments, what: str, do: str, any_text: bool = False) -> None:
     """Refuse rows that are clearly not of the space of a fit, or log that they may not be.
 
     Args:
@@ -115,7 +116,7 @@ def require_alike(rows: NDArray[np.floating], moments: Moments, what: str, do: s
         logger.warning("%s, but the embeddings at hand may be others: %s. %s", what, found, do)
 
 
-def require_lengths(rows: NDArray[np.floating], moments: Moments) -> None:
+def require_lengths(rows: Floats, moments: Moments) -> None:
     """Refuse rows that all have unit length where those of a fit were far from it; one row is enough to tell.
 
     Raises:
@@ -134,15 +135,10 @@ def require_lengths(rows: NDArray[np.floating], moments: Moments) -> None:
         )
 
 
-def _have_unit_length(rows: NDArray[np.floating]) -> bool:
+def _have_unit_length(rows: Floats) -> bool:
     with np.errstate(over="ignore"):
         lengths = np.linalg.norm(rows.astype(np.float64), axis=1)
     return bool(((np.abs(lengths - 1) <= UNIT) | ~rows.any(1)).all())
-
-
-def _sizes(moments: Moments) -> Float64:
-    """Root mean square of each coordinate (dim,)."""
-    return np.sqrt(np.diagonal(moments.covariance) + np.square(moments.mean))
 
 
 def _overlap(x: Float64, seen: Moments, moments: Moments) -> float:
@@ -154,10 +150,7 @@ def _overlap(x: Float64, seen: Moments, moments: Moments) -> float:
     return product / scale if scale else 1.0
 
 
-def _centered(values: Float64) -> Float64:
-    return values - values.mean()
-
-
-def _cosine(a: Float64, b: Float64) -> float:
+def _correlation(a: Float64, b: Float64) -> float:
+    a, b = a - a.mean(), b - b.mean()
     scale = float(np.linalg.norm(a) * np.linalg.norm(b))
     return float(a @ b) / scale if scale else 1.0

@@ -13,12 +13,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, NotRequired, TypeVar, cast
 
-import numpy as np
-from numpy.typing import NDArray
 from safetensors.numpy import save_file
 from safetensors.torch import save_file as save_tensors
 from typing_extensions import TypedDict
 
+from bertflow.array_types import Hashes
 from bertflow.errors import DataError, UsageError, reason_of
 from bertflow.maps import SAVE, filled_map, map_spec
 from bertflow.moments import Moments
@@ -59,11 +58,11 @@ class Provenance:
     """
 
     encoder: Mapping[str, Any]
-    text_hashes: NDArray[np.uint64] | None
+    text_hashes: Hashes | None
     labels: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, description: Mapping[str, Any], text_hashes: NDArray[np.uint64] | None, *labels: str) -> "Provenance":
+    def of(cls, description: Mapping[str, Any], text_hashes: Hashes | None, *labels: str) -> "Provenance":
         """The provenance by the ``describe()`` of an encoder; ``labels`` are those that the calibrator learned from."""
         return cls(description, text_hashes, (*description.get("labels", ()), *labels))
 

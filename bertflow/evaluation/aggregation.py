@@ -14,16 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from bertflow.array_types import Float64, Intp
 from bertflow.correlation import CORRELATIONS, Weights, jackknife, weighted_correlations
 from bertflow.data.pairs import Pairs
 from bertflow.data.sts_tasks import TASKS
 from bertflow.evaluation.significance import (
     Figure,
-    Float64,
-    Members,
     generator,
     pair_weights,
     resampled,
@@ -44,7 +42,7 @@ class Aggregation:
         meaning: What the caption of a table says.
     """
 
-    weights: Callable[[NDArray[np.intp]], Float64]
+    weights: Callable[[Intp], Float64]
     meaning: str
 
 
@@ -71,35 +69,11 @@ class Reading:
 class Partition:
     """Disjoint groups of pairs, and the scores that are read off them."""
 
-    groups: tuple[Members, ...]
+    groups: tuple[Intp, ...]
     readings: tuple[Reading, ...]
 
 
-def partitions(subsets: Sequence[str], named: bool = True, together: bool = True) -> list[Partition]:
-    """The partitions of a task: all pairs together, then its sub-sets.
-
-    Args:
-        subsets: The sub-set of each pair.
-        named: Whether these names are the task's sub-sets; where they are not, only ``all`` can be read.
-        together: Whether all pairs can be ranked together; where sub-sets have different scales they cannot.
-    """
-    members = members_of(subsets)
-    by_subset = [name for name in AGGREGATIONS if name != "all"]
-    n = len(subsets)
-    # With a single sub-set all aggregations are one number.
-    names = ["all", *by_subset] if named and len(members) == 1 else ["all"]
-    whole = Partition((np.arange(n, dtype=np.intp),), tuple(Reading(name, "", n, np.ones(1)) for name in names))
-    if not named or len(members) == 1:
-        return [whole]
-    sizes = np.array([len(group) for group in members.values()], dtype=np.intp)
-    readings = [Reading(name, "", n, AGGREGATIONS[name].weights(sizes)) for name in by_subset]
-    units = zip(members, sizes, np.eye(len(sizes)), strict=True)
-    readings += [Reading(SUBSET, name, int(size), unit) for name, size, unit in units]
-    split = Partition(tuple(members.values()), tuple(readings))
-    return [whole, split] if together else [split]
-
-
-def members_of(subsets: Sequence[str]) -> dict[str, Members]:
+def members_of(subsets: Sequence[str]) -> dict[str, Intp]:
     """Which pairs belong to each sub-set, in the order in which the sub-sets first appear."""
     names = np.array(subsets)
     return {name: np.flatnonzero(names == name) for name in dict.fromkeys(subsets)}
@@ -120,11 +94,20 @@ class ScoredTask:
     similarities: Float64
 
     def partitions(self) -> list[Partition]:
-        """The ways in which its pairs are grouped."""
-        row = TASKS.get(self.pairs.task)
-        # The hub's copies of STS12-16 are one set each: their sub-sets are not named.
-        named = row is None or len(row.pairs) == 1 or len(set(self.pairs.subsets)) > 1
-        return partitions(self.pairs.subsets, named, together=row is None or row.aggregation == "all")
+        """The ways in which its pairs are grouped: all together, if they can be ranked so, then by sub-set."""
+        row, n, members = TASKS.get(self.pairs.task), len(self.pairs), members_of(self.pairs.subsets)
+        by_subset, alone = [name for name in AGGREGATIONS if name != "all"], len(members) == 1
+        # One number for all aggregations; but the hub's copies of STS12-16 are one set each, and do not name theirs.
+        names = ["all", *by_subset] if alone and (row is None or len(row.pairs) == 1) else ["all"]
+        whole = Partition((np.arange(n, dtype=np.intp),), tuple(Reading(name, "", n, np.ones(1)) for name in names))
+        if alone:
+            return [whole]
+        sizes = np.array([len(group) for group in members.values()], dtype=np.intp)
+        readings = [Reading(name, "", n, AGGREGATIONS[name].weights(sizes)) for name in by_subset]
+        units = zip(members, sizes, np.eye(len(sizes)), strict=True)
+        readings += [Reading(SUBSET, name, int(size), unit) for name, size, unit in units]
+        split = Partition(tuple(members.values()), tuple(readings))
+        return [whole, split] if row is None or row.aggregation == "all" else [split]
 
 
 class Meter:
@@ -184,9 +167,9 @@ def task_figures(task: ScoredTask, resamples: int, seed: int) -> list[Figure]:
             ):
                 how = (pairs.task, pairs.split, reading.aggregation, reading.subset, metric, reading.n)
                 ranked_together = meter.name == "spearman" and reading.aggregation == "all"
-                between = np.corrcoef(rankdata(task.similarities, axis=1)) if ranked_together else None
-                measured = (value, drawn, added, None if between is None else np.atleast_2d(between))
-                figures.append(Figure(*how, *measured))
+                ranks = rankdata(task.similarities, axis=1) if ranked_together else None
+                between = None if ranks is None else np.atleast_2d(np.corrcoef(ranks))
+                figures.append(Figure(*how, value, drawn, added, between))
     return figures
 
 
@@ -196,8 +179,8 @@ def suite_figures(suite: str, tasks: Sequence[ScoredTask], resamples: int, seed:
     The tasks are resampled together, by sentence: they share text, so their errors are not independent.
     """
     meters = [[Meter(name, task, part) for part in task.partitions() for name in CORRELATIONS] for task in tasks]
-    sides = [(task.pairs.first, task.pairs.second) for task in tasks]
-    weights = sentence_weights(sentence_numbers(sides), resamples, generator(seed, suite))
+    numbers = sentence_numbers([task.pairs for task in tasks])
+    weights = sentence_weights(numbers, resamples, generator(seed, suite))
     ones = [np.ones((1, len(task.pairs))) for task in tasks]
     values, replicates = resampled(lambda rows: np.stack([*_means(meters, rows).values()]), ones, weights)
     n, split = sum(len(task.pairs) for task in tasks), "+".join(dict.fromkeys(task.pairs.split for task in tasks))

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.feature_extraction.text import CountVectorizer
 
+from bertflow.array_types import Float64, Int64
 from bertflow.data.corpus import Answer
 from bertflow.data.pairs import Pairs
 from bertflow.similarity import TIE
@@ -21,7 +21,7 @@ K1, B = 1.2, 0.75
 """How fast more of a word counts less, and how much of the length of a text is taken into account."""
 
 
-def bm25_ranks(answers: Iterable[Answer], right: Mapping[str, frozenset[str]]) -> list[NDArray[np.int64]]:
+def bm25_ranks(answers: Iterable[Answer], right: Mapping[str, frozenset[str]]) -> list[Int64]:
     """Ranks of the right answers of each question, rising, from 1; of equal scores wrong ones first.
 
     An answer is as good as the best of its text and its past questions.
@@ -43,7 +43,7 @@ def bm25_ranks(answers: Iterable[Answer], right: Mapping[str, frozenset[str]]) -
     return ranks
 
 
-def bm25_ranks_of_pairs(pairs: Pairs) -> NDArray[np.int64]:
+def bm25_ranks_of_pairs(pairs: Pairs) -> Int64:
     """Ranks (n,) of the one right text of each query among all texts."""
     right = {query: frozenset({str(at)}) for at, query in enumerate(pairs.first)}
     return np.concatenate(bm25_ranks((Answer(str(at), text) for at, text in enumerate(pairs.second)), right))
@@ -55,7 +55,7 @@ def bm25_values(pairs: Pairs) -> dict[str, float]:
     return {"hit@1": float((ranks == 1).mean()), "mrr": float((1 / ranks).mean())}
 
 
-def bm25_scores(texts: Sequence[str], questions: Sequence[str]) -> Iterable[NDArray[np.float64]]:
+def bm25_scores(texts: Sequence[str], questions: Sequence[str]) -> Iterable[Float64]:
     """For each question the scores (n,) of all texts."""
     words = CountVectorizer(token_pattern=r"\w+").fit([*texts, "_"])  # it refuses texts without a word
     counts = words.transform(texts).astype(np.float64).tocoo()

@@ -4,6 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from bertflow.array_types import Float64
+from bertflow.data.pairs import Pairs
+
 LEVELS: Mapping[str, Callable[[str], list[str]]] = {
     "characters": lambda sentence: list(sentence.lower()),
     "words": lambda sentence: sentence.lower().split(),
@@ -25,3 +28,9 @@ def edit_distance(first: Sequence[str], second: Sequence[str]) -> int:
         without_insertions = np.minimum(row[1:] + 1, row[:-1] + (others != codes[part]))
         row = np.minimum.accumulate(np.concatenate([[at], without_insertions]) - columns) + columns
     return int(row[-1])
+
+
+def edits_of(pairs: Pairs, level: str) -> Float64:
+    """The edit distance of each pair (n,), by a row of ``LEVELS``."""
+    sides = (map(LEVELS[level], side) for side in (pairs.first, pairs.second))
+    return np.array([*map(edit_distance, *sides)], dtype=np.float64)

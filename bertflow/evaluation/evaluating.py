@@ -8,6 +8,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from typing_extensions import TypedDict, Unpack
 
+from bertflow.array_types import Float64
 from bertflow.calibration.spelling import RAW, parse_systems
 from bertflow.data import DOCSTRINGS
 from bertflow.data.corpus import load_sentences
@@ -16,18 +17,17 @@ from bertflow.data.pairs import Pairs, load_pairs, unique_sentences
 from bertflow.data.sts import StsSource, load_sts
 from bertflow.data.sts_tasks import suites_of
 from bertflow.data.tables import table_name, table_suffix
-from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.options import EncoderOptions
 from bertflow.errors import MOST_RESAMPLES, DataError, UsageError, require_between, require_seed
 from bertflow.evaluation.aggregation import AGGREGATIONS, ScoredTask, suite_figures, task_figures
-from bertflow.evaluation.names import Model, distinct_names, split_name
+from bertflow.evaluation.names import Model, Text, distinct_names, split_name
 from bertflow.evaluation.report import Report, parse_thresholds, shortfalls
 from bertflow.evaluation.score_table import SystemFacts, make_rows, refuse_label_leaks
 from bertflow.evaluation.seeds import SeveralSeeds, the_flow
-from bertflow.evaluation.sides import encode_sets
-from bertflow.evaluation.significance import Figure, Float64, differences, enough
+from bertflow.evaluation.sides import Sides, Systems, encode_sets
+from bertflow.evaluation.significance import Figure, differences, enough
 from bertflow.evaluation.systems import SharedPass, build_systems, require_fitted_on
-from bertflow.evaluation.ungraded import UNGRADED, Sides
+from bertflow.evaluation.ungraded import UNGRADED
 from bertflow.files import require_files
 from bertflow.opening import load_each
 from bertflow.progress import working
@@ -64,10 +64,7 @@ class PairScorer(Protocol):
 
 
 def evaluate_sts(
-    systems: Mapping[str, SentenceEncoder],
-    tasks: str | Sequence[str] = "sts7",
-    data_dir: str | Path = "hub",
-    **options: Unpack[ScoreOptions],
+    systems: Systems, tasks: str | Sequence[str] = "sts7", data_dir: str | Path = "hub", **options: Unpack[ScoreOptions]
 ) -> Report:
     """Score systems on STS tasks.
 
@@ -90,7 +87,7 @@ def evaluate_sts(
     return score_sets(systems, sets(), **options)
 
 
-def evaluate_retrieval(systems: Mapping[str, SentenceEncoder], pairs: Pairs, **options: Unpack[ScoreOptions]) -> Report:
+def evaluate_retrieval(systems: Systems, pairs: Pairs, **options: Unpack[ScoreOptions]) -> Report:
     """Rank all texts for each query, by every system; or the candidates of each query, by MAP and MRR.
 
     Args:
@@ -106,7 +103,7 @@ def evaluate_retrieval(systems: Mapping[str, SentenceEncoder], pairs: Pairs, **o
     return score_sets(systems, [pairs if pairs.kind == "candidates" else replace(pairs, kind="retrieval")], **options)
 
 
-def evaluate_binary(systems: Mapping[str, SentenceEncoder], pairs: Pairs, **options: Unpack[ScoreOptions]) -> Report:
+def evaluate_binary(systems: Systems, pairs: Pairs, **options: Unpack[ScoreOptions]) -> Report:
     """ROC AUC of the similarity, by every system; the options are those of ``evaluate_sts``.
 
     Resamples are drawn among the positive and among the negative pairs, so that their shares stay.
@@ -120,7 +117,7 @@ def evaluate_binary(systems: Mapping[str, SentenceEncoder], pairs: Pairs, **opti
 
 @working("scoring")
 def score_sets(
-    systems: Mapping[str, SentenceEncoder],
+    systems: Systems,
     sets: Iterable[Pairs],
     similarity: str = "cosine",
     resamples: int = 1000,
@@ -189,13 +186,11 @@ Refit: TypeAlias = Callable[
 class Addition:
     """What a report may have besides the scores of what was named."""
 
-    def scorers(
-        self, systems: Mapping[str, SentenceEncoder], sets: Sequence[Pairs], progress: bool | None
-    ) -> Mapping[str, PairScorer]:
+    def scorers(self, systems: Systems, sets: Sequence[Pairs], progress: bool | None) -> Mapping[str, PairScorer]:
         """More systems on the STS tasks, by their names in tables."""
         return {}
 
-    def add_to(self, report: Report, systems: Mapping[str, SentenceEncoder], progress: bool | None) -> Report:
+    def add_to(self, report: Report, systems: Systems, progress: bool | None) -> Report:
         """The report with what this adds (``Report.add``)."""
         return report
 
@@ -207,7 +202,7 @@ def evaluate_models(
     tables: Mapping[str, Pairs | str | Path | None],
     columns: str | None,
     compare: str,
-    fit_on: Sequence[str] | str | Path | None,
+    fit_on: Text | None,
     refit: Refit | None,
     aggregation: str,
     fail_below: str,
@@ -250,12 +245,11 @@ def evaluate_models(
     named = [model for _, model in split]
     labels = distinct_names(split)
     opened = [*map(SharedPass, load_each([*zip(labels, named, strict=True)], opening), labels)]
-    calibrators = [one.calibrator for one in opened]
     if refit:
-        the_flow([*zip(labels, calibrators, strict=True)])
+        the_flow(opened)
     elif fit_on is None:
-        for one in baselines:
-            require_fitted_on(one, any(fitted is not None for fitted in calibrators))
+        for baseline in baselines:
+            require_fitted_on(baseline, any(one.calibrator for one in opened))
     # Everything is read before anything is computed.
     if given.get("retrieval") == DOCSTRINGS:
         given["retrieval"] = docstring_pairs(SOME_FILES).sample(DOCSTRING_PAIRS, scoring.get("seed", 0))
@@ -280,7 +274,7 @@ def evaluate_models(
     return replace(report, below=shortfalls(report, thresholds, sorted(required)))
 
 
-def _text(fit_on: Sequence[str] | str | Path | None, scored: Sequence[Pairs]) -> list[str] | None:
+def _text(fit_on: Text | None, scored: Sequence[Pairs]) -> list[str] | None:
     """The text that baselines are fitted on; the sentences of the lexical table change no other score."""
     if fit_on is None:
         return None

@@ -92,11 +92,11 @@ def model_meta(facts: SystemFacts, name: str, dim: int | None, trained_on: set[s
         dim: Width of its embeddings, where that is known.
         trained_on: As ``training_datasets`` gives it.
     """
-    known, length = facts.description, facts.description.get("max_length")
-    own = {"name": name, "revision": revision_of(facts), "max_tokens": length, "embed_dim": dim}
+    known = facts.description
+    own = {"name": name, "revision": revision_of(facts), "max_tokens": known.get("max_length"), "embed_dim": dim}
     fixed = {"framework": ["PyTorch"], "similarity_fn_name": "cosine", "modalities": ["text"]}
     said = {"use_instructions": bool(known.get("prompt")), "training_datasets": trained_on}
-    return {**dict.fromkeys(UNKNOWN), **own, **fixed, **said}
+    return dict.fromkeys(UNKNOWN) | own | fixed | said
 
 
 def mteb_files(systems: Sequence[SystemFacts], rows: Sequence[Row]) -> dict[str, str]:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 Model: TypeAlias = "str | Path | SentenceEncoder"
 """What is scored: a hub id, a folder or a file; or an encoder."""
+Text: TypeAlias = str | Path | Sequence[str]
+"""A text that a user gives: a file, or its sentences."""
 
 
 def split_name(model: Model) -> tuple[str, Model]:

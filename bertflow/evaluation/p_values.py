@@ -4,8 +4,9 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import t as student
+
+from bertflow.array_types import Float64
 
 
 def williams(r12: float, r13: float, r23: float, n: int) -> tuple[float, float]:
@@ -44,7 +45,7 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     return corrected
 
 
-def bootstrap_p(replicates: NDArray[np.float64]) -> float:
+def bootstrap_p(replicates: Float64) -> float:
     """Two-sided p-value of a difference: how rarely its replicates (resamples,) lie on one side of zero."""
     fewer = min(int((replicates <= 0).sum()), int((replicates >= 0).sum()))
     return min(1.0, 2 * (fewer + 1) / (len(replicates) + 1))

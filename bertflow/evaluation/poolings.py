@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from bertflow.affine import NULL_SHARE, whitening_map
+from bertflow.array_types import Float32, Intp
+from bertflow.calibration.spelling import RAW
 from bertflow.data.pairs import Pairs, unique_sentences
 from bertflow.data.sts_tasks import task_title
-from bertflow.encoder.abstract import Float32
 from bertflow.encoder.pooling import COUNTED, POOLINGS, TEMPLATED, TOKEN_REDUCTIONS, Pooling, parse_pooling
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError, without_null_warnings
@@ -44,7 +44,6 @@ ALL_BLOCKS = "sif"
 CHUNK_BYTES = 2**28
 """Float32 that are held in memory before they are written."""
 REDUCED = 64
-RAW = "raw"
 CALIBRATORS = (RAW, "whitening", f"whitening({REDUCED})")
 """What every candidate is scored after."""
 WEIGHTED = "weighted mean of all"
@@ -200,8 +199,8 @@ def sweep_poolings(
     rows, scratch = try_poolings(encoder, sentences, poolings, measure, progress)
     known, last = {row.pooling for row in rows}, rows[-1].facts
     constant = [name for name in poolings if name not in known]
-    which = "the {} scored" if fit_on is None else "{} given"
-    fitted_on = f"{which.format(len(text))} sentences, without labels"
+    which = f"the {len(text)} scored" if fit_on is None else f"{len(text)} given"
+    fitted_on = f"{which} sentences, without labels"
     what = f"average of {len(sets)} tasks" if last["task"] == AVERAGE else task_title(last["task"])
     described = recipe_of(encoder)
     how = [
@@ -215,7 +214,7 @@ def sweep_poolings(
     return Sweep(CALIBRATORS, rows, described, facts, how, scratch)
 
 
-def _calibrated(x: Float32, fit_rows: NDArray[np.intp]) -> Iterator[tuple[str, Float32]]:
+def _calibrated(x: Float32, fit_rows: Intp) -> Iterator[tuple[str, Float32]]:
     """The embeddings raw, whitened, and whitened to their first directions: one fit does for both.
 
     One vector for all sentences (layer 0 of [CLS] gives it) has no score, raw or whitened.

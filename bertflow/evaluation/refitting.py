@@ -53,8 +53,10 @@ def refit(
         UsageError: If there is not one flow that can be fitted again; the message says why.
         DataError: If its text is missing or has changed.
     """
-    at, calibrator = the_flow([(one.name, one.calibrator) for one in opened])
-    system, run, facts = opened[at], _run_of(models[at]), calibrator.facts_
+    at, calibrator = the_flow(opened)
+    system, model, facts = opened[at], models[at], calibrator.facts_
+    path = Path(model, "run.json") if isinstance(model, str | Path) else None
+    run = read_record(path, RefittedRun, "training run", "Train again.") if path and path.is_file() else None
     options = {} if run is None else run["options"]
     sentences = _text_of(system.name, calibrator, run, given)
     seeds = tuple(range(facts["seed"], facts["seed"] + n))
@@ -73,11 +75,6 @@ def refit(
                 systems.append(CalibratedEncoder(system.own, flow))
     refitted = map(SharedPass, systems, several.systems[1:])
     return [*opened[: at + 1], *refitted, *opened[at + 1 :]], several, sentences
-
-
-def _run_of(model: Model) -> RefittedRun | None:
-    path = Path(model, "run.json") if isinstance(model, str | Path) else None
-    return read_record(path, RefittedRun, "training run", "Train again.") if path and path.is_file() else None
 
 
 def _text_of(name: str, calibrator: FlowCalibrator, run: RefittedRun | None, given: list[str] | None) -> list[str]:

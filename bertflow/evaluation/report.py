@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from bertflow.data.pairs import Pairs
 from bertflow.data.sts_tasks import SUITES, task_title
@@ -25,7 +25,7 @@ from bertflow.evaluation.mteb_files import MAIN_SCORE, mteb_files, predictions_c
 from bertflow.evaluation.score_table import CORRELATIONS, Column, Row, ScoreTable, SystemFacts
 from bertflow.evaluation.significance import A_TEST, LEVEL
 from bertflow.files import write_text
-from bertflow.results import AbstractResult
+from bertflow.results import AbstractResult, Parts
 from bertflow.tables import REST, UNSCALED, Section, Strong, Table, interval, number
 
 SAID = {True: "significantly better than", False: "no significant difference from", None: "ahead of"}
@@ -57,8 +57,8 @@ class Report(ScoreTable, AbstractResult):
     files: Mapping[str, str] = field(default_factory=dict)
     below: str = ""
 
-    name: ClassVar[str] = "results"
-    title: ClassVar[str] = "Scores"
+    name = "results"
+    title = "Scores"
 
     def add(
         self,
@@ -142,14 +142,14 @@ class Report(ScoreTable, AbstractResult):
         """The thresholds that were missed."""
         return self.below
 
-    def parts(self) -> Iterator[Table | Section | str]:
+    def parts(self) -> Parts:
         """Tables x 100, what differs, how each number was made, and the sections."""
         yield self.table()
         yield from (section.table for section in self.beside)
         yield from (*self.comparison(), "", *self.captions())
         yield from self.sections
 
-    def answer(self) -> Iterator[Table | Section | str]:
+    def answer(self) -> Parts:
         """What was scored, the tables, the best system against the others, and in a line how the numbers were made."""
         used = self._used
         yield f"{self._scale(used)}."

@@ -6,13 +6,13 @@ order of the papers.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertflow.array_types import Hashes
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.data.pairs import Pairs, unique_sentences
 from bertflow.data.sts_tasks import STS12_16, SUITES, TASKS, task_title
@@ -76,7 +76,7 @@ class SystemFacts:
 
     name: str
     description: Mapping[str, Any]
-    hashes: NDArray[np.uint64] | None
+    hashes: Hashes | None
     labels: tuple[str, ...]
     text: FittedText | None = None
     embeds: bool = True
@@ -92,7 +92,7 @@ class SystemFacts:
         text = FittedText.of(calibrator) if calibrator else None
         return cls(name, description, system.fitted_hashes(), tuple(labels), text)
 
-    def seen(self, evaluated: NDArray[np.uint64]) -> float | None:
+    def seen(self, evaluated: Hashes) -> float | None:
         """Share of some texts, given by their hashes, that stood in the fitting text; None where that is unknown."""
         return None if self.hashes is None else float(np.isin(evaluated, self.hashes).mean())
 
@@ -126,9 +126,7 @@ def refuse_label_leaks(systems: Sequence[SystemFacts], tasks: Sequence[str]) -> 
 
 def setting(seen: float | None) -> str:
     """The name for a share of seen text: inductive, transductive or unknown."""
-    if seen is None:
-        return "unknown"
-    return "transductive" if seen else "inductive"
+    return "unknown" if seen is None else "transductive" if seen else "inductive"
 
 
 CORRELATIONS = ("_spearman", "_pearson")
@@ -188,16 +186,16 @@ def make_rows(
         parts: The pairs of each task, and of each task of each suite, among the figures.
     """
     hashes = {task: hash_texts(unique_sentences(sets)) for task, sets in parts.items()}
-    forms = {task: "+".join(dict.fromkeys(pairs.text_form for pairs in sets)) for task, sets in parts.items()}
-    sources = {task: ", ".join(dict.fromkeys(pairs.source for pairs in sets)) for task, sets in parts.items()}
     rows = []
     for at, system in enumerate(systems):
         seen = {task: system.seen(evaluated) for task, evaluated in hashes.items()}
         for figure in figures:
-            task, (low, high) = figure.task, figure.interval(at)
-            measured = (*figure.measured, system.name, float(figure.values[at]), low, high)
-            how = (seen[task], system.label_leak(task), forms[task], sources[task], system.description)
-            rows.append(Row(*measured, *how))
+            task, sets = figure.task, parts[figure.task]
+            measured = [getattr(figure, one.name) for one in fields(Measurement)]
+            scored = (system.name, float(figure.values[at]), *figure.interval(at), seen[task], system.label_leak(task))
+            form = "+".join(dict.fromkeys(pairs.text_form for pairs in sets))
+            source = ", ".join(dict.fromkeys(pairs.source for pairs in sets))
+            rows.append(Row(*[*measured, *scored, form, source, system.description]))
     return rows
 
 

@@ -25,12 +25,12 @@ from typing import Any
 import numpy as np
 
 from bertflow.affine import AffineMap
-from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.flow import FlowCalibrator
 from bertflow.errors import UsageError, how_many
 from bertflow.evaluation.report import Report
 from bertflow.evaluation.score_table import Column, SystemFacts
 from bertflow.evaluation.significance import Figure, generator
+from bertflow.evaluation.systems import SharedPass
 from bertflow.maps import fitted_map
 from bertflow.tables import MISSING, Section, Table, interval, number
 
@@ -131,14 +131,14 @@ def spread(values: Sequence[float]) -> float | None:
     return float(np.std(values, ddof=1)) if len(values) > 1 else None
 
 
-def the_flow(systems: Sequence[tuple[str, AbstractCalibrator | None]]) -> tuple[int, FlowCalibrator]:
-    """Which of some systems, each with its name, is a flow that a seed has decided.
+def the_flow(systems: Sequence[SharedPass]) -> tuple[int, FlowCalibrator]:
+    """Which of some systems is a flow that a seed has decided.
 
     Raises:
         UsageError: If none is, or several are, or its fit was interrupted.
     """
-    found = [(at, one) for at, (_, one) in enumerate(systems) if isinstance(one, FlowCalibrator)]
-    names = ", ".join(f"{name} ({type(one).__name__ if one else 'raw'})" for name, one in systems)
+    found = [(at, one.calibrator) for at, one in enumerate(systems) if isinstance(one.calibrator, FlowCalibrator)]
+    names = ", ".join(f"{one.name} ({type(one.calibrator).__name__ if one.calibrator else 'raw'})" for one in systems)
     if len(found) != 1:
         raise UsageError(
             f"seeds fits one flow again, but {len(found) or 'none'} of {names} {'are' if found else 'is a'} "
@@ -146,7 +146,7 @@ def the_flow(systems: Sequence[tuple[str, AbstractCalibrator | None]]) -> tuple[
         )
     at, calibrator = found[0]
     if isinstance(fitted_map(calibrator.map), AffineMap):
-        raise UsageError(f"The flow of {systems[at][0]} is an affine map, so it has no seeds. Leave seeds out.")
+        raise UsageError(f"The flow of {systems[at].name} is an affine map, so it has no seeds. Leave seeds out.")
     if calibrator.facts_["interrupted"]:
-        raise UsageError(f"The fit of {systems[at][0]} was interrupted. Finish it with --resume auto.")
+        raise UsageError(f"The fit of {systems[at].name} was interrupted. Finish it with --resume auto.")
     return at, calibrator

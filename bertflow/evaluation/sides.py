@@ -6,41 +6,37 @@ Embeddings that are not finite, and zeros under the cosine, have no similarity, 
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertflow.array_types import Float32, Float64, Intp
 from bertflow.calibrated import encode_systems
 from bertflow.data.pairs import Pairs, unique_sentences
-from bertflow.encoder.abstract import Float32, SentenceEncoder
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError
 from bertflow.registry import lookup
 from bertflow.similarity import COSINE, SIMILARITIES
 
+Systems = Mapping[str, SentenceEncoder]
+"""Encoders, raw or calibrated, by their names in tables."""
+Sides = Iterator[tuple[str, Float32, Float32]]
+"""Systems, each with its name and the embeddings of the first and of the second texts."""
 ASKING = ("retrieval", "candidates")
 """Kinds of pairs whose first texts are queries."""
 OVERFLOW = "Look for a half-precision overflow, or a calibrator that was fitted on other embeddings."
 NO_COSINE = "which has no cosine. Leave the sentence out, or choose another similarity."
 
 
-def _has_queries(system: SentenceEncoder, pairs: Pairs) -> bool:
-    """Whether the first texts have another role than the second ones, and the system tells them apart."""
-    return pairs.kind in ASKING and system.has_roles
-
-
-def pair_cosines(encoder: SentenceEncoder, pairs: Pairs, progress: bool | None = None) -> NDArray[np.float64]:
+def pair_cosines(encoder: SentenceEncoder, pairs: Pairs, progress: bool | None = None) -> Float64:
     """The cosine (n,) of each pair; the first texts of retrieval are queries."""
     sentences = pairs.sentences
     first, second = pairs.rows(row_numbers(sentences))
     x = encoder.encode(sentences, progress=progress)
-    asked = encoder.encode_query(sentences, progress=progress) if _has_queries(encoder, pairs) else x
+    asked = encoder.encode_query(sentences, progress=progress) if pairs.kind in ASKING and encoder.has_roles else x
     return COSINE.paired(asked[first], x[second])
 
 
 def encode_sets(
-    systems: Mapping[str, SentenceEncoder],
-    sets: Sequence[Pairs],
-    similarity: str = "cosine",
-    progress: bool | None = None,
-) -> Iterator[Iterator[tuple[str, Float32, Float32]]]:
+    systems: Systems, sets: Sequence[Pairs], similarity: str = "cosine", progress: bool | None = None
+) -> Iterator[Sides]:
     """Embeddings of the pairs of several tasks by several systems; systems that are alike share one pass.
 
     Yields:
@@ -54,7 +50,8 @@ def encode_sets(
     sentences = unique_sentences(sets)
     rows = row_numbers(sentences)
     embeddings = encode_systems(systems, sentences, progress=progress)
-    asking = {name: one for name, one in systems.items() if any(_has_queries(one, pairs) for pairs in sets)}
+    asked = any(pairs.kind in ASKING for pairs in sets)
+    asking = {name: one for name, one in systems.items() if asked and one.has_roles}
     queries = encode_systems(asking, sentences, progress, role="query")
     return (
         checked_sides(pairs, pairs.rows(rows), embeddings, queries if pairs.kind in ASKING else {}, similarity)
@@ -64,11 +61,11 @@ def encode_sets(
 
 def checked_sides(
     pairs: Pairs,
-    rows: NDArray[np.intp],
+    rows: Intp,
     embeddings: Mapping[str, Float32],
     queries: Mapping[str, Float32],
     similarity: str = "cosine",
-) -> Iterator[tuple[str, Float32, Float32]]:
+) -> Sides:
     """For each system, both sides of the pairs; refused if they have no such similarity.
 
     Args:

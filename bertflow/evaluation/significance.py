@@ -23,16 +23,14 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertflow.array_types import Float64, Int64, Intp
 from bertflow.correlation import bca_interval
+from bertflow.data.pairs import Pairs
 from bertflow.errors import how_many
 from bertflow.evaluation.p_values import bootstrap_p, holm, williams
 from bertflow.text_keys import hash_text, text_key
 
-Float64 = NDArray[np.float64]
-Members = NDArray[np.intp]
-Counts = NDArray[np.int64]
 BLOCK = 25
 """Resamples at a time: enough to be vectorised, few enough to stay in the processor's cache."""
 AT_A_TIME = 2**17
@@ -58,7 +56,7 @@ def generator(seed: int, name: str) -> np.random.Generator:
     return np.random.default_rng([seed, hash_text(name)])
 
 
-def pair_weights(groups: Sequence[Members], resamples: int, rng: np.random.Generator) -> Iterator[Counts]:
+def pair_weights(groups: Sequence[Intp], resamples: int, rng: np.random.Generator) -> Iterator[Int64]:
     """Blocks of rows (<= BLOCK, n): how often each pair was drawn within its group; the groups hold all n pairs."""
     n = sum(map(len, groups))
     for start in range(0, resamples, BLOCK):
@@ -79,18 +77,18 @@ def resampled(under: Callable[[Any], Float64], ones: Any, weights: Iterable[Any]
     return values[..., 0], np.concatenate([values[..., :0], *map(under, weights)], axis=-1)
 
 
-def sentence_numbers(tasks: Sequence[tuple[Sequence[str], Sequence[str]]]) -> list[NDArray[np.intp]]:
+def sentence_numbers(tasks: Sequence[Pairs]) -> list[Intp]:
     """For each task, the numbers (2, n) of its pairs' sentences: one number for one text, whatever the task."""
     numbers: dict[str, int] = {}
     return [
-        np.array([[numbers.setdefault(text_key(one), len(numbers)) for one in side] for side in sides], dtype=np.intp)
-        for sides in tasks
+        np.array(
+            [[numbers.setdefault(text_key(text), len(numbers)) for text in side] for side in (one.first, one.second)]
+        )
+        for one in tasks
     ]
 
 
-def sentence_weights(
-    numbers: Sequence[NDArray[np.intp]], resamples: int, rng: np.random.Generator
-) -> Iterator[list[Counts]]:
+def sentence_weights(numbers: Sequence[Intp], resamples: int, rng: np.random.Generator) -> Iterator[list[Int64]]:
     """Blocks of rows for several tasks at once: for each task, weights (<= BLOCK, n), in units of ``UNIT``."""
     sentences = 1 + max(int(pairs.max()) for pairs in numbers)
     for start in range(0, resamples, BLOCK):
@@ -137,11 +135,6 @@ class Measurement:
     def counted(self) -> str:
         """How many pairs, or queries."""
         return how_many(self.n, "pairs" if self.metric.endswith(("_spearman", "_pearson", "_auc")) else "queries")
-
-    @property
-    def measured(self) -> tuple[str, str, str, str, str, int]:
-        """What every system that is compared has in common."""
-        return self.task, self.split, self.aggregation, self.subset, self.metric, self.n
 
 
 @dataclass(frozen=True)

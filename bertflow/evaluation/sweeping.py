@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertflow.array_types import Float64
 from bertflow.errors import MissingExtraError
 from bertflow.files import write_text
 from bertflow.progress import peak_memory, working
-from bertflow.results import AbstractResult
+from bertflow.results import AbstractResult, Parts
 from bertflow.tables import MISSING, REST, Strong, Table, to_csv
 
 BEST = 6
@@ -89,13 +89,13 @@ class Sweep(AbstractResult):
     scratch_bytes: int
     asked: Sequence[int] = ()
 
-    name: ClassVar[str] = "sweep"
-    title: ClassVar[str] = "Layers and poolings"
-    quantity: ClassVar[str] = "Spearman x 100"
+    name = "sweep"
+    title = "Layers and poolings"
+    quantity = "Spearman x 100"
     """What a value is."""
     behind: ClassVar[tuple[str, ...]] = ()
     """Titles of the cells behind a value."""
-    spelled: ClassVar[str] = "{}"
+    spelled = "{}"
     """How the cells of a row are written in a line."""
 
     @property
@@ -123,7 +123,7 @@ class Sweep(AbstractResult):
         ]
         return Table(("pooling", *(title for name in self.columns for title in (name, *self.behind))), tuple(lines))
 
-    def grid(self) -> tuple[list[int], list[str], dict[str, NDArray[np.float64]]]:
+    def grid(self) -> tuple[list[int], list[str], dict[str, Float64]]:
         """The poolings of one layer: layers, token reductions, and a matrix of them by column; NaN without a score."""
         single = [row for row in self.shown if len(row.candidate.layers) == 1]
         layers = sorted({row.candidate.layers[0] for row in single})
@@ -134,13 +134,13 @@ class Sweep(AbstractResult):
             panels[row.column][at] = 100 * row.value
         return layers, tokens, panels
 
-    def parts(self) -> Iterator[Table | str]:
+    def parts(self) -> Parts:
         """The table, what was best, and how the numbers were made."""
         yield self.table()
         yield from self._best_lines()
         yield from self.how
 
-    def answer(self) -> Iterator[Table | str]:
+    def answer(self) -> Parts:
         """The best poolings, the best first, what the numbers are, and at last what was best in each column."""
         table, falling = self.table(), self.falling
         alone = {row.candidate.layers: row for row in reversed(falling)}

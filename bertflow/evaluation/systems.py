@@ -6,16 +6,17 @@ sentences, not a corpus.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from typing_extensions import Unpack
 
+from bertflow.array_types import Float32, Hashes
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.spelling import RAW, STATIC, SystemSpec
-from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, SentenceEncoder
+from bertflow.encoder.abstract import AbstractEncoder, Role, SentenceEncoder
 from bertflow.encoder.options import EncoderOptions
 from bertflow.encoder.seen_text import AbstractLearner
 from bertflow.encoder.transformer import StaticEncoder, TransformerEncoder
@@ -80,7 +81,7 @@ class SharedPass:
         rows = self._rows[role if self.own.has_roles else "document"]
         new = [sentence for sentence in dict.fromkeys(sentences) if sentence not in rows]
         if new:
-            found: dict[str, NDArray[np.float32]] = {}
+            found: dict[str, Float32] = {}
             for encoder, poolings in self._passes():
                 found |= encoder.encode_poolings(new, poolings, progress, role)
             rows.update({sentence: {name: x[row] for name, x in found.items()} for row, sentence in enumerate(new)})
@@ -111,7 +112,7 @@ class PooledEncoder(AbstractEncoder):
         """The encoder's description with this pooling."""
         return self._encoder.describe()
 
-    def fitted_hashes(self) -> NDArray[np.uint64] | None:
+    def fitted_hashes(self) -> Hashes | None:
         """The text whose tokens were counted, for ``sif``."""
         return self._encoder.fitted_hashes()
 
@@ -123,12 +124,11 @@ def remembering(encoder: SentenceEncoder) -> SentenceEncoder:
     return raw if encoder.calibrator is None else CalibratedEncoder(raw, encoder.calibrator, force=True)
 
 
-def open_system(model: Model, name: str = "", **options: Unpack[EncoderOptions]) -> SharedPass:
+def open_system(model: Model, **options: Unpack[EncoderOptions]) -> SharedPass:
     """Open what ``bertflow.load`` opens; an encoder is taken as it is.
 
     Args:
         model: A hub id, a folder or a file; or an encoder.
-        name: Its name in tables; by default that of its folder, or what the encoder says.
         options: Of ``bertflow.load``; what is calibrated and word vectors only take the device.
 
     Raises:
@@ -136,8 +136,8 @@ def open_system(model: Model, name: str = "", **options: Unpack[EncoderOptions])
         DataError: If it is missing, incomplete or damaged.
     """
     if not isinstance(model, str | Path):
-        return SharedPass(model, name)
-    return SharedPass(load_plainly(model, **options), name or name_of(model))
+        return SharedPass(model)
+    return SharedPass(load_plainly(model, **options), name_of(model))
 
 
 def _pooled(system: SharedPass, spec: SystemSpec, corpus: list[str] | None) -> SentenceEncoder:
@@ -191,16 +191,16 @@ def build_systems(
 
     for group in groups.values():
         first = min(group, key=lambda one: (one.calibrator is not None, one.name))
-        calibrated = [one for one in group if one.calibrator is not None]
+        calibrated = [(one.name, one.calibrator) for one in group if one.calibrator is not None]
         # One calibrator for each text that was fitted on, whatever the order in which the systems were named.
-        by_name = sorted(((one.name, one.calibrator) for one in calibrated), key=lambda one: one[0], reverse=True)
-        fits = {FittedText.of(one): (name, one) for name, one in by_name if one} if refits or text is None else {}
+        by_name = sorted(calibrated, key=itemgetter(0), reverse=True) if refits or text is None else []
+        fits = {FittedText.of(one): (name, one) for name, one in by_name}
         of = f" of {first.name}" if several else ""
         pooled = f" ({first.own_pooling})" if several and first.own_pooling else ""
         plain = [one for one in group if one.calibrator is None]
         wanted = dict.fromkeys(([raw] if plain else []) + list(baselines))
-        own_names = [one.name for one in plain if one.saved or (one.name in names and raw not in baselines)]
-        own_names = [one.name for one in plain] if plain[1:] else own_names
+        kept = () if raw in baselines else names
+        own_names = [one.name for one in plain if plain[1:] or one.saved or one.name in kept]
         own = _pooled(first, raw, text)
         # Word vectors are static already. All poolings are opened before the first one embeds.
         encoders = {one: _pooled(first, one, text) for one in wanted if one.pooling not in STATIC or first.recipe}
@@ -217,9 +217,8 @@ def build_systems(
             else:
                 fitted = spec.make().fit_sentences(encoder, text, progress, spec.queries(text))
                 add(spec.spelling + of, CalibratedEncoder(encoder, fitted))
-        for one in group:
-            if one.calibrator is not None:
-                add(one.name, CalibratedEncoder(own, one.calibrator))
+        for name, calibrator in calibrated:
+            add(name, CalibratedEncoder(own, calibrator))
     return systems
 
 

@@ -18,22 +18,22 @@ doi:10.1145/2983323.2983872, section 4.1, for "clean" against "raw", which diffe
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from bertflow.array_types import Bools, Float64, Floats, Int64, Intp
 from bertflow.correlation import MidRanks, Resamples, Weights
 from bertflow.data.pairs import Pairs
 from bertflow.errors import DataError
-from bertflow.evaluation.significance import Figure, Float64, generator, pair_weights, resampled
+from bertflow.evaluation.sides import Sides
+from bertflow.evaluation.significance import Figure, generator, pair_weights, resampled
 from bertflow.similarity import SIMILARITIES, unit_cosines, unit_rows
 
 logger = logging.getLogger("bertflow")
 
-Sides = Iterable[tuple[str, NDArray[np.float32], NDArray[np.float32]]]
-"""Systems, each with its name and the embeddings of the first and of the second texts."""
 BLOCK = 256
 """Queries that are ranked at a time: 256 x 10,000 texts take 20 MB."""
 RANDOM_PAIRS = 20_000
@@ -70,9 +70,7 @@ def binary_figures(pairs: Pairs, sides: Sides, similarity: str, resamples: int, 
     return [Figure(pairs.task, "own", "all", "", f"{similarity}_auc", len(positive), values, replicates, influence)]
 
 
-def right_ranks(
-    queries: NDArray[np.floating], texts: NDArray[np.floating], similarity: str = "cosine"
-) -> NDArray[np.intp]:
+def right_ranks(queries: Floats, texts: Floats, similarity: str = "cosine") -> Intp:
     """The rank of text i for query i, among all texts, from 1; ties against it. (n, dim), (n, dim) -> (n,)."""
     if similarity == "cosine":  # scaled once, not once a block
         queries, texts, similarity = unit_rows(queries), unit_rows(texts), "dot"
@@ -85,7 +83,7 @@ def right_ranks(
     return ranks
 
 
-def random_pair_cosines(x: NDArray[np.floating], rng: np.random.Generator, pairs: int = RANDOM_PAIRS) -> Float64:
+def random_pair_cosines(x: Floats, rng: np.random.Generator, pairs: int = RANDOM_PAIRS) -> Float64:
     """Cosines of random pairs of different rows (pairs,)."""
     first = rng.integers(0, len(x), pairs)
     rows, unit = np.stack([first, first + rng.integers(1, len(x), pairs)]) % len(x), unit_rows(x)
@@ -100,7 +98,7 @@ def mean_figure(task: str, metric: str, by_query: Float64, resamples: int, seed:
     return Figure(task, "test", "all", "", metric, n, values, replicates, influence=by_query - values[:, None])
 
 
-def weighted_auc(ranks: MidRanks, positive: NDArray[np.bool_], weights: Weights) -> Float64:
+def weighted_auc(ranks: MidRanks, positive: Bools, weights: Weights) -> Float64:
     """The area for each row of ``weights`` (rows, n), in [0, 1]; scikit-learn's takes one row at a time."""
     right, total = weights[:, positive], weights.sum(1)
     above = right.sum(1)
@@ -110,7 +108,7 @@ def weighted_auc(ranks: MidRanks, positive: NDArray[np.bool_], weights: Weights)
     return ((mean_score + 1) * total - above) / 2 / (total - above)
 
 
-def placements(scores: Float64, positive: NDArray[np.bool_]) -> Float64:
+def placements(scores: Float64, positive: Bools) -> Float64:
     """What each pair adds to the area (n,): its share of couples in the right order, less the mean, over its kind's n.
 
     Source: DeLong et al. 1988, "Comparing the areas under two or more correlated ROC curves", section 3.
@@ -147,7 +145,7 @@ def candidate_figures(pairs: Pairs, sides: Sides, similarity: str, resamples: in
     return [mean_figure(pairs.task, metric, values, resamples, seed) for metric, values in by_query.items()]
 
 
-def lists_of(pairs: Pairs) -> list[NDArray[np.intp]]:
+def lists_of(pairs: Pairs) -> list[Intp]:
     """The pairs of each query that has a right and a wrong candidate, in the order of the file."""
     queries: dict[str, list[int]] = {}
     for at, query in enumerate(pairs.first):
@@ -164,12 +162,12 @@ def lists_of(pairs: Pairs) -> list[NDArray[np.intp]]:
     return kept
 
 
-def right_places(scores: NDArray[np.floating], labels: NDArray[np.integer]) -> NDArray[np.int64]:
+def right_places(scores: Floats, labels: NDArray[np.integer]) -> Int64:
     """Ranks of the right candidates of one list, from 1 and rising; among equal scores the wrong ones come first."""
     return 1 + np.flatnonzero(labels[np.lexsort((labels, -scores))])
 
 
-def average_precision(ranks: NDArray[np.int64]) -> float:
+def average_precision(ranks: Int64) -> float:
     """Mean precision at the ranks of the right answers, which rise."""
     return sum(place / rank for place, rank in enumerate(ranks.tolist(), start=1)) / len(ranks)
 

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pytorch_lightning as pl
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from bertflow.array_types import Int64
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.device import unplanned_attention
 from bertflow.encoder.seen_text import Supervision, save_tuned
@@ -65,7 +65,7 @@ class PairData(TrainingData):
         """The pairs at some rows, padded."""
         return self.batch(batch.numpy())
 
-    def batch(self, index: NDArray[np.int64]) -> PairBatch:
+    def batch(self, index: Int64) -> PairBatch:
         """The pairs at ``index``, padded, on the CPU."""
         rows = self._sides[:, index]
         first, second, *third = (self._encoder.padded(self._text, side) for side in rows)

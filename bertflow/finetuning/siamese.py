@@ -22,7 +22,6 @@ from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.finetuning import FinetuneRecipe
 from bertflow.finetuning.objectives import OBJECTIVES, Judged, Sides
-from bertflow.registry import lookup
 from bertflow.training.checkpoints import Clock
 from bertflow.training.divergence import finite_loss, is_due
 from bertflow.training.module import Borrowed, planned_steps, require_precision, scheduled
@@ -83,7 +82,7 @@ class Siamese(pl.LightningModule):
         self._borrowed = Borrowed(encoder)
         self.model = encoder.model.requires_grad_(True)
         freeze_unread(encoder)
-        objective = lookup("objective", OBJECTIVES, recipe.objective)
+        objective = OBJECTIVES[recipe.objective]
         self.objective, self.needs_dropout = objective(encoder.dim, recipe, classes), objective.targets == "text"
         if recipe.gradient_checkpointing:
             # Its name differs between versions of transformers 5.

@@ -10,14 +10,14 @@ forward pass does not check for it.
 
 import math
 from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from bertflow.affine import NULL_SHARE
 from bertflow.errors import DataError, UsageError
-from bertflow.flow.transforms import AbstractPart, LogAbsDet
+from bertflow.flow.transforms import AbstractPart, Mapped
 
 EPS = 1e-6
 """Term added to the standard deviation. Source: bohanli/BERT-flow flow/glow_ops_1x1.py, actnorm_scale."""
@@ -63,11 +63,11 @@ class ActNorm(AbstractPart):
             for parameter in (self.shift, self.log_scale):
                 nn.init.uniform_(parameter, -bound, bound, generator=generator)
 
-    def _forward(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
+    def _forward(self, inputs: Tensor, context: Tensor | None) -> Mapped:
         log_scale = times(self.factor, self.log_scale)
         return (inputs + self.shift) * log_scale.exp(), log_scale.sum()
 
-    def _inverse(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
+    def _inverse(self, inputs: Tensor, context: Tensor | None) -> Mapped:
         log_scale = times(self.factor, self.log_scale)
         return inputs * (-log_scale).exp() - self.shift, -log_scale.sum()
 
@@ -98,17 +98,6 @@ class ActNorm(AbstractPart):
         self.initialized.fill_(True)
 
 
-@runtime_checkable
-class StartsFromRows(Protocol):
-    """A module with an ActNorm that is started from the rows that reach the module."""
-
-    start: str
-
-    def initialize(self, x: Tensor) -> None:
-        """Start it from the rows ``x``."""
-        ...
-
-
 def times(factor: float, log_scale: Tensor) -> Tensor:
     """Factor * log_scale; a factor of 1 costs no operator."""
     return log_scale if factor == 1 else factor * log_scale
@@ -124,7 +113,8 @@ def initialize(transform: nn.Module, x: Tensor) -> None:
         DataError: If there are fewer than two rows, or one holds a NaN or infinity.
         UsageError: If it was already started from data.
     """
-    waiting = [part for part in transform.modules() if isinstance(part, ActNorm) and part.start == "data"]
+    starting: list[Any] = [part for part in transform.modules() if getattr(part, "start", "") == "data"]
+    waiting = [part for part in starting if isinstance(part, ActNorm)]
     if not waiting:
         return
     if any(part.initialized for part in waiting):
@@ -132,8 +122,7 @@ def initialize(transform: nn.Module, x: Tensor) -> None:
     if not x.isfinite().all():
         row = int((~x.isfinite()).any(1).nonzero()[0])
         raise DataError(f"A flow starts from finite rows, but row {row} holds a NaN or infinity. Leave it out.")
-    starts = [part for part in transform.modules() if isinstance(part, StartsFromRows) and part.start == "data"]
-    hooks = [part.register_forward_pre_hook(lambda part, inputs: part.initialize(inputs[0])) for part in starts]
+    hooks = [part.register_forward_pre_hook(lambda part, inputs: part.initialize(inputs[0])) for part in starting]
     try:
         with torch.no_grad():
             transform(x.to(waiting[0].shift))

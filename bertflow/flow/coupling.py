@@ -20,9 +20,8 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from bertflow.flow.actnorm import ActNorm, times
-from bertflow.flow.transforms import AbstractPart, LogAbsDet
+from bertflow.flow.transforms import AbstractPart, Mapped
 from bertflow.onednn import Linear, linear
-from bertflow.registry import lookup
 
 NetworkFactory = Callable[[int, int], nn.Module]
 """(width read, width made) -> a network."""
@@ -53,11 +52,11 @@ class AdditiveCoupling(AbstractCoupling):
     Source: Dinh et al. 2015, arXiv:1410.8516; bohanli/BERT-flow flow/glow_ops_1x1.py@7fa8f6d, additive_coupling.
     """
 
-    def _forward(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
+    def _forward(self, inputs: Tensor, context: Tensor | None) -> Mapped:
         first, second = inputs.split(self.halves, 1)
         return torch.cat((first, second + self.network(first)), 1), 0.0
 
-    def _inverse(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
+    def _inverse(self, inputs: Tensor, context: Tensor | None) -> Mapped:
         first, second = inputs.split(self.halves, 1)
         return torch.cat((first, second - self.network(first)), 1), 0.0
 
@@ -81,12 +80,12 @@ class AffineCoupling(AbstractCoupling):
         made = self.network(first)
         return made[:, 0::2], logsigmoid(made[:, 1::2] + 2).clamp(min=LEAST_LOG_SCALE)
 
-    def _forward(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
+    def _forward(self, inputs: Tensor, context: Tensor | None) -> Mapped:
         first, second = inputs.split(self.halves, 1)
         shift, log_scale = self._shift_and_log_scale(first)
         return torch.cat((first, (second + shift) * log_scale.exp()), 1), log_scale.sum(1)
 
-    def _inverse(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
+    def _inverse(self, inputs: Tensor, context: Tensor | None) -> Mapped:
         first, second = inputs.split(self.halves, 1)
         shift, log_scale = self._shift_and_log_scale(first)
         return torch.cat((first, second * (-log_scale).exp() - shift), 1), -log_scale.sum(1)
@@ -206,7 +205,7 @@ class Network(nn.Module):
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        layers = lookup("network", NETWORKS, kind)
+        layers = NETWORKS[kind]
         self.first = layers.hidden(dim_in, hidden, factor, start, generator)
         self.second = layers.hidden(hidden, hidden, factor, start, generator)
         self.gate = layers.hidden(hidden, hidden, factor, start, generator) if activation == "gatu" else None

@@ -79,11 +79,6 @@ class Glow(Transform):
         z, logabsdet = self(x)
         return normal_log_prob(z.to(dtype or z.dtype)) + logabsdet
 
-    @torch.no_grad()
-    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """``n`` rows (n, dim) of the density; the generator may live on any device."""
-        return self.inverse(normal_sample(n, self.dim, next(self.parameters()), generator))[0]
-
 
 def _exact(rows: Tensor) -> Tensor:
     """Rows that are not in half precision."""
@@ -95,12 +90,6 @@ def _exact(rows: Tensor) -> Tensor:
 def normal_log_prob(z: Tensor) -> Tensor:
     """Log density (n,) of rows z (n, dim) under N(0, I), in nats."""
     return -0.5 * (z.square().sum(1) + z.shape[1] * LOG_2PI)
-
-
-def normal_sample(n: int, dim: int, like: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Rows (n, dim) of N(0, I), drawn where the generator lives, with device and dtype of ``like``."""
-    device = like.device if generator is None else generator.device
-    return torch.randn(n, dim, dtype=like.dtype, device=device, generator=generator).to(like.device)
 
 
 def bits_per_dim(log_prob: Tensor, dim: int) -> Tensor:
@@ -267,11 +256,6 @@ class FlowMap(nn.Module):
         wide = torch.promote_types(x.dtype, first.dtype)  # squares need more range
         log_prob = self.glow.log_prob(first, wide) + self.affine_logabsdet.to(wide)
         return log_prob + normal_log_prob(rest.to(wide)) if rest.shape[1] else log_prob
-
-    @torch.no_grad()
-    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
-        """``n`` rows x (n, dim_in) of the density."""
-        return self.inverse(normal_sample(n, self.rank, self._like, generator))
 
     def spec(self) -> dict[str, Any]:
         """What ``from_spec`` needs, ready for JSON; the numbers themselves are the ``state_dict``."""

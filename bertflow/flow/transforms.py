@@ -28,6 +28,8 @@ from torch import Tensor, nn
 from bertflow.onednn import linear
 
 LogAbsDet = Tensor | float
+Mapped = tuple[Tensor, LogAbsDet]
+"""Rows that a map gives, and its log-determinant."""
 
 
 def added(changes: Iterable[LogAbsDet]) -> LogAbsDet:
@@ -52,9 +54,7 @@ class AbstractPart(Transform):
     A part defines ``_forward`` and ``_inverse``: (n, dim) -> (n, dim) and a ``LogAbsDet``.
     """
 
-    def forward(
-        self, inputs: Tensor, context: Tensor | None = None, *, smallest: bool = False
-    ) -> tuple[Tensor, LogAbsDet]:
+    def forward(self, inputs: Tensor, context: Tensor | None = None, *, smallest: bool = False) -> Mapped:
         """Rows x (n, dim) -> z (n, dim) and log |det dz/dx| (n,), or its smallest form.
 
         ``context`` reaches nflows' own parts inside a chain; ours have no use for it.
@@ -62,21 +62,19 @@ class AbstractPart(Transform):
         z, change = self._forward(inputs, context)
         return z, change if smallest else of_rows(change, z)
 
-    def inverse(
-        self, inputs: Tensor, context: Tensor | None = None, *, smallest: bool = False
-    ) -> tuple[Tensor, LogAbsDet]:
+    def inverse(self, inputs: Tensor, context: Tensor | None = None, *, smallest: bool = False) -> Mapped:
         """Rows z (n, dim) -> x (n, dim) and log |det dx/dz| (n,), or its smallest form."""
         x, change = self._inverse(inputs, context)
         return x, change if smallest else of_rows(change, x)
 
-    def _forward(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
+    def _forward(self, inputs: Tensor, context: Tensor | None) -> Mapped:
         raise NotImplementedError
 
-    def _inverse(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
+    def _inverse(self, inputs: Tensor, context: Tensor | None) -> Mapped:
         raise NotImplementedError
 
 
-def within(part: Transform, inputs: Tensor, context: Tensor | None, inverse: bool = False) -> tuple[Tensor, LogAbsDet]:
+def within(part: Transform, inputs: Tensor, context: Tensor | None, inverse: bool = False) -> Mapped:
     """A part inside another one: the smallest form of the log-determinant, where the part has one."""
     direction = part.inverse if inverse else part
     return direction(inputs, context, **({"smallest": True} if isinstance(part, AbstractPart) else {}))
@@ -93,14 +91,14 @@ class Chain(AbstractPart):
         for name, part in parts.items():
             self.add_module(name, part)
 
-    def _forward(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
+    def _forward(self, inputs: Tensor, context: Tensor | None) -> Mapped:
         outputs, changes = inputs, []
         for part in self.children():
             outputs, change = within(part, outputs, context)
             changes.append(change)
         return outputs, added(changes)
 
-    def _inverse(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
+    def _inverse(self, inputs: Tensor, context: Tensor | None) -> Mapped:
         outputs, changes = inputs, []
         for part in reversed(list(self.children())):
             outputs, change = within(part, outputs, context, inverse=True)
@@ -127,12 +125,12 @@ class Split(AbstractPart):
         self.kept = kept
         self.factored_first = factored_first
 
-    def _forward(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
+    def _forward(self, inputs: Tensor, context: Tensor | None) -> Mapped:
         kept, rest = inputs.split((self.kept, inputs.shape[1] - self.kept), 1)
         kept, logabsdet = within(self.inner, kept, context)
         return torch.cat((rest, kept) if self.factored_first else (kept, rest), 1), logabsdet
 
-    def _inverse(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
+    def _inverse(self, inputs: Tensor, context: Tensor | None) -> Mapped:
         gone = inputs.shape[1] - self.kept
         if self.factored_first:
             rest, kept = inputs.split((gone, self.kept), 1)
@@ -151,10 +149,10 @@ class Reordering(AbstractPart, Permutation):
         order: Column j of z is column ``order[j]`` of x.
     """
 
-    def _forward(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
+    def _forward(self, inputs: Tensor, context: Tensor | None) -> Mapped:
         return inputs.index_select(1, self._permutation), 0.0
 
-    def _inverse(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
+    def _inverse(self, inputs: Tensor, context: Tensor | None) -> Mapped:
         return inputs.index_select(1, self._permutation.argsort()), 0.0
 
 
@@ -193,7 +191,7 @@ class LULinear(AbstractPart):
         factors = lower.tril(-1) + upper.triu(1) + diagonal.abs().log().diag()
         return cls(factors.float(), p.argmax(0), diagonal.sign().float())
 
-    def _forward(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
+    def _forward(self, inputs: Tensor, context: Tensor | None) -> Mapped:
         x = inputs.index_select(1, self.permutation)
         x = x + linear(x, self.factors.tril(-1).t())
         log_diagonal = self.factors.diagonal()
@@ -201,7 +199,7 @@ class LULinear(AbstractPart):
         upper = self.factors.triu(1) + torch.diag(self.signs * log_diagonal.exp())
         return linear(x, upper.t()), log_diagonal.sum()
 
-    def _inverse(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
+    def _inverse(self, inputs: Tensor, context: Tensor | None) -> Mapped:
         # In float64, since the factors of a rotation are far worse conditioned than the rotation itself.
         factors, signs = self.factors.double(), self.signs.double()
         upper = factors.triu(1) + torch.diag(signs * factors.diagonal().exp())

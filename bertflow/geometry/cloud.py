@@ -19,13 +19,13 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.metrics.pairwise import euclidean_distances
 
+from bertflow.array_types import Float64, Int64
 from bertflow.data.corpus import drawn_rows
 from bertflow.errors import DataError
 from bertflow.evaluation.ungraded import random_pair_cosines
-from bertflow.moments import Float64, Moments, require_finite
+from bertflow.moments import Moments, require_finite
 from bertflow.similarity import unit_rows
 from bertflow.training.batches import Embeddings, take
 
@@ -44,8 +44,6 @@ class Cloud:
 
     Args:
         x: An array, a memory map, or an ``EmbeddingStore``; nothing is copied.
-        seed: Random seed for the sample.
-        sample: Largest sample for measures of all pairs.
 
     Attributes:
         n: Number of rows.
@@ -56,14 +54,13 @@ class Cloud:
             zero, whose cosine is not defined.
     """
 
-    def __init__(self, x: Embeddings, seed: int = 0, sample: int = SAMPLE) -> None:
-        self._x, self._seed, self._most = x, seed, sample
-        self.n = len(x)
+    def __init__(self, x: Embeddings) -> None:
+        self._x, self.n = x, len(x)
         if self.n < 2:
             raise DataError(f"A cloud needs at least 2 embeddings, got {self.n}. Give more sentences.")
         self.dim = int(self.rows(np.zeros(1, dtype=np.int64)).shape[1])
 
-    def rows(self, index: NDArray[np.int64]) -> Float64:
+    def rows(self, index: Int64) -> Float64:
         """The rows at ``index``, in that order."""
         return np.asarray(take(self._x, index), dtype=np.float64)
 
@@ -108,9 +105,9 @@ class Cloud:
         return (np.square(total) - squares) / (self.n * (self.n - 1))
 
     @cached_property
-    def sample_index(self) -> NDArray[np.int64]:
-        """Row numbers of the sample, rising: all rows, or a seeded choice."""
-        return np.array(drawn_rows(self.n, self._most, self._seed))
+    def sample_index(self) -> Int64:
+        """Row numbers of the sample, rising: all rows, or a random choice, always the same."""
+        return np.array(drawn_rows(self.n, SAMPLE, 0))
 
     @cached_property
     def sample(self) -> Float64:
@@ -135,11 +132,15 @@ class Cloud:
         return math.log(2 * total / (m * (m - 1)))
 
     @cached_property
-    def occurrences(self) -> NDArray[np.int64]:
+    def occurrences(self) -> Int64:
         """N_k of each sampled row (m,): how often it is among the ``K`` nearest of others, by cosine."""
         return np.bincount(nearest(self.sample, K)[0].ravel(), minlength=len(self.sample))
 
 
+Clouds = Mapping[str, Cloud]
+"""Clouds by the name of their system."""
+Counts = Mapping[str, int]
+"""How often words occur."""
 CLOSENESS: Mapping[str, Callable[[Float64, Float64], Float64]] = {
     "dot": lambda a, b: a @ b.T,
     "euclidean": lambda a, b: -euclidean_distances(a, b),
@@ -147,9 +148,7 @@ CLOSENESS: Mapping[str, Callable[[Float64, Float64], Float64]] = {
 """Closeness, largest for the nearest rows: (m, dim), (n, dim) -> (m, n). For unit rows ``dot`` is the cosine."""
 
 
-def nearest(
-    x: Float64, k: int = K, by: str = "dot", queries: NDArray[np.int64] | None = None
-) -> tuple[NDArray[np.int64], Float64]:
+def nearest(x: Float64, k: int = K, by: str = "dot", queries: Int64 | None = None) -> tuple[Int64, Float64]:
     """The k nearest other rows of each row, in blocks.
 
     Args:

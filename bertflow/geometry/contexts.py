@@ -15,13 +15,13 @@ Source: Ethayarajh 2019, arXiv:1909.00512, sections 3.3 and 3.4.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertflow.array_types import Float32, Float64, Floats, Int64
 from bertflow.encoder.abstract import check_sentences
 from bertflow.encoder.architecture import longest_input
 from bertflow.encoder.batching import Batch, tokenize
@@ -32,10 +32,8 @@ from bertflow.errors import DataError
 from bertflow.geometry.cloud import Cloud
 from bertflow.geometry.measures import mean_cosine
 from bertflow.geometry.report import GeometrySection, attributes
-from bertflow.moments import Float64
 from bertflow.similarity import unit_rows
 
-Int64 = NDArray[np.int64]
 OFTEN = 5
 """Sentences in which a word must occur to be compared with itself."""
 MOST_WORDS = 500
@@ -58,7 +56,7 @@ DRAWN = (
 
 def read_token_states(
     model: str | Path, sentences: Sequence[str], revision: str | None = None, device: str = "auto"
-) -> tuple[Int64, Int64, NDArray[np.float32]]:
+) -> tuple[Int64, Int64, Float32]:
     """Run a transformer, and keep the vectors of all tokens in all layers.
 
     Args:
@@ -79,7 +77,7 @@ def read_token_states(
     encoder = TransformerEncoder(model, str(every), device=device, revision=revision)
     longest = min(MOST_TOKENS, longest_input(encoder.spec.folder.shape))
 
-    def read(batch: Batch) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
+    def read(batch: Batch) -> tuple[Int64, Int64, Float32]:
         states = encoder.layers(encoder.stack, batch, layers)
         vectors = np.stack([states[layer][batch.content].cpu().numpy() for layer in layers])
         return batch.ids[batch.content].cpu().numpy(), batch.content.sum(1).cpu().numpy(), vectors
@@ -120,7 +118,7 @@ class LayerGeometry:
 
 
 def contextuality(
-    tokens: Int64, sentences: Int64, layers: Iterable[NDArray[np.floating]], seed: int = 0
+    tokens: Int64, sentences: Int64, layers: Iterable[Floats], seed: int = 0
 ) -> tuple[LayerGeometry, ...]:
     """The geometry of every layer.
 
@@ -179,8 +177,7 @@ def show_layers(sentences: Sequence[str], **model: Any) -> GeometrySection:
     rows = contextuality(*read_token_states(sentences=sentences, **model))
     most, last = max(rows, key=lambda row: row.baseline), rows[-1]
     exceeds = last.self_similarity - last.baseline
-    shown = [(row.baseline, row.self_similarity, row.intra_sentence, row.mev, row.mev_baseline) for row in rows]
-    lines = dict(zip(DRAWN, np.transpose(shown), strict=True))
+    lines = dict(zip(DRAWN, np.transpose([astuple(row)[1:6] for row in rows]), strict=True))
     return GeometrySection(
         f"The baseline, which is high where a layer is anisotropic, is highest in layer {most.layer}: "
         f"{most.baseline:.2f}. In layer {last.layer} a word's similarity with itself is {abs(exceeds):.2f} "

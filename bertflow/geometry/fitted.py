@@ -8,14 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
+from bertflow.array_types import Float64, Floats
 from bertflow.data.columns import parse_score
 from bertflow.data.tables import open_table
 from bertflow.errors import DataError
 from bertflow.geometry.report import GeometrySection, attributes, listed
-from bertflow.moments import Float64
 from bertflow.records import read_record
 from bertflow.tables import Table
 from bertflow.training.record import FitRecord, Gaussianity, gaussianity
@@ -49,7 +48,7 @@ History = Mapping[str, tuple[Float64, Float64]]
 """Steps and bits per dimension, by the rows on which they were measured."""
 
 
-def length_quantiles(z: NDArray[np.floating]) -> tuple[Float64, Float64]:
+def length_quantiles(z: Floats) -> tuple[Float64, Float64]:
     """Quantiles (99,) of |z|^2 / dim: those of chi-square, and those of the rows z (n, dim)."""
     z = np.asarray(z, dtype=np.float64)
     dim = z.shape[1]
@@ -61,7 +60,7 @@ def length_spread(expected: Float64, observed: Float64) -> float:
     return float(np.ptp(observed[MIDDLE]) / np.ptp(expected[MIDDLE]))
 
 
-def show_latents(latents: Mapping[str, NDArray[np.floating]], order: Sequence[str]) -> GeometrySection:
+def show_latents(latents: Mapping[str, Floats], order: Sequence[str]) -> GeometrySection:
     """Quantiles of the squared length of the latent, and the departures of its moments.
 
     Args:

@@ -15,16 +15,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.linear_model import LinearRegression
 
+from bertflow.array_types import Float64, Floats, Int64
 from bertflow.correlation import FEWEST, fisher_interval, spearman
 from bertflow.data.corpus import drawn_rows, words_of
 from bertflow.errors import DataError
-from bertflow.geometry.cloud import Cloud, nearest
+from bertflow.geometry.cloud import Cloud, Clouds, Counts, nearest
 from bertflow.geometry.measures import mean_length_share
 from bertflow.geometry.report import GeometrySection, attributes, listed
-from bertflow.moments import Float64
 from bertflow.tables import MISSING, Table
 
 RANKS = ((0, 100), (100, 500), (500, 5000), (5000, 10000))
@@ -77,7 +76,7 @@ NEIGHBORHOOD = {name: attributes(Bin)[name] for name in ("length", "distance", "
 """What the numbers of a bin are, and how to read them."""
 
 
-def bins(x: NDArray[np.floating], groups: Mapping[str, NDArray[np.int64]], log_frequency: Float64) -> tuple[Bin, ...]:
+def bins(x: Floats, groups: Mapping[str, Int64], log_frequency: Float64) -> tuple[Bin, ...]:
     """Length and neighborhood of groups of rows.
 
     Args:
@@ -115,7 +114,7 @@ class LengthTrend:
     high: float | None = None
 
     @classmethod
-    def of(cls, x: NDArray[np.floating], log_frequency: Float64) -> "LengthTrend":
+    def of(cls, x: Floats, log_frequency: Float64) -> "LengthTrend":
         """Trend of rows (n, dim) with their log frequencies (n,), NaN where there is none."""
         known = np.isfinite(log_frequency)
         lengths = np.linalg.norm(np.asarray(x, dtype=np.float64)[known], axis=1)
@@ -135,7 +134,7 @@ class LengthTrend:
         return f"{self.spearman:+.2f}{ends}"
 
 
-def words_by_rank(words: Sequence[str], vectors: NDArray[np.floating], counts: Mapping[str, int]) -> tuple[Bin, ...]:
+def words_by_rank(words: Sequence[str], vectors: Floats, counts: Counts) -> tuple[Bin, ...]:
     """The paper's table 1: word embeddings by the frequency rank of their words.
 
     Args:
@@ -154,11 +153,10 @@ def words_by_rank(words: Sequence[str], vectors: NDArray[np.floating], counts: M
         )
     ranked = np.array(sorted(known, key=lambda row: -counts[words[row]]))
     logs = np.log(np.array([max(counts.get(word, 0), 1) for word in words]) / sum(counts.values()))
-    groups = {f"{first:,} to {last - 1:,}": ranked[first:last] for first, last in RANKS}
-    return bins(vectors, groups, logs)
+    return bins(vectors, {f"{first:,} to {last - 1:,}": ranked[first:last] for first, last in RANKS}, logs)
 
 
-def log_frequencies(sentences: Sequence[str], counts: Mapping[str, int]) -> Float64:
+def log_frequencies(sentences: Sequence[str], counts: Counts) -> Float64:
     """Mean log frequency of the words of each sentence (n,); NaN for a sentence without words.
 
     A word without a count counts as one that occurred once.
@@ -168,7 +166,7 @@ def log_frequencies(sentences: Sequence[str], counts: Mapping[str, int]) -> Floa
     return np.array([np.log(np.array(row) / total).mean() if row else np.nan for row in found])
 
 
-def fifths(log_frequency: Float64) -> dict[str, NDArray[np.int64]]:
+def fifths(log_frequency: Float64) -> dict[str, Int64]:
     """Rows in five bins of equal size by rising log frequency; rows without one are in none."""
     order = np.argsort(log_frequency, kind="stable")[: int(np.isfinite(log_frequency).sum())]
     return dict(zip(FIFTHS, np.array_split(order, len(FIFTHS)), strict=True))
@@ -195,7 +193,7 @@ def explained_by(coordinates: Float64, log_frequency: Float64) -> float:
     return float(LinearRegression().fit(given, target).score(given, target)) if np.ptp(target) else 0.0
 
 
-def show_plane(clouds: Mapping[str, Cloud], log_frequency: Float64, counted: str) -> GeometrySection:
+def show_plane(clouds: Clouds, log_frequency: Float64, counted: str) -> GeometrySection:
     """Every sentence in the plane of the two largest singular directions, colored by log frequency."""
     planes = {name: plane(cloud) for name, cloud in clouds.items()}
     # Of root mean square length one, so that clouds of different scale share their axes.
@@ -217,7 +215,7 @@ def show_plane(clouds: Mapping[str, Cloud], log_frequency: Float64, counted: str
     )
 
 
-def _beside(clouds: Mapping[str, Cloud]) -> str:
+def _beside(clouds: Clouds) -> str:
     """Where the clouds lie: beside the origin where their mean is longer than their rows stray from it."""
     beside = [name for name, cloud in clouds.items() if mean_length_share(cloud) > math.sqrt(0.5)]
     around = [name for name in clouds if name not in beside]
@@ -233,11 +231,10 @@ def _frame(points: Mapping[str, Float64]) -> tuple[Float64, int]:
     low, high = ends[:, 0].min(0).clip(max=0), ends[:, 1].max(0)
     margin = MARGIN * (high - low)
     frame = np.stack([low - margin, high + margin])
-    outside = sum(int(((xy < frame[0]) | (xy > frame[1])).any(1).sum()) for xy in points.values())
-    return frame, outside
+    return frame, sum(int(((xy < frame[0]) | (xy > frame[1])).any(1).sum()) for xy in points.values())
 
 
-def show_sentences(clouds: Mapping[str, Cloud], log_frequency: Float64) -> GeometrySection:
+def show_sentences(clouds: Clouds, log_frequency: Float64) -> GeometrySection:
     """Length and neighborhood of sentences, in five bins of word frequency."""
     frequency = log_frequency[next(iter(clouds.values())).sample_index]
     groups = fifths(frequency)
@@ -269,7 +266,7 @@ def show_sentences(clouds: Mapping[str, Cloud], log_frequency: Float64) -> Geome
     )
 
 
-def show_words(words: Sequence[str], vectors: NDArray[np.floating], counts: Mapping[str, int]) -> GeometrySection:
+def show_words(words: Sequence[str], vectors: Floats, counts: Counts) -> GeometrySection:
     """The paper's table 1, on this encoder's word embeddings; see ``words_by_rank``."""
     rows, known = words_by_rank(words, vectors, counts), np.array([counts.get(word, 0) for word in words])
     trend = LengthTrend.of(vectors, np.log(np.where(known > 0, known, np.nan)))
@@ -278,8 +275,8 @@ def show_words(words: Sequence[str], vectors: NDArray[np.floating], counts: Mapp
         f"distance to the {SHOWN_K} nearest": [row.distance[SHOWN_K] for row in rows],
         f"product with the {SHOWN_K} largest": [row.product[SHOWN_K] for row in rows],
     }
-    header = ["frequency rank", "words", "length"]
-    header += [f"distance, {k} nearest" for k in NEAREST] + [f"product, {k} largest" for k in NEAREST]
+    measured = [f"distance, {k} nearest" for k in NEAREST] + [f"product, {k} largest" for k in NEAREST]
+    header = ("frequency rank", "words", "length", *measured)
     return GeometrySection(
         "The paper finds that rarer words are longer and farther from their nearest; here lengths are "
         f"{' / '.join(f'{value:.2f}' for value in lines['length'])} by rank, which "
@@ -288,6 +285,6 @@ def show_words(words: Sequence[str], vectors: NDArray[np.floating], counts: Mapp
         {"bins": rows, "length_and_frequency": trend},
         lambda plots: plots.curves(lines, "words by frequency rank", "mean", ticks=[row.name for row in rows]),
         "Mean length, distance to and product with the nearest, of word embeddings by bins of frequency rank.",
-        Table(tuple(header), tuple((row.name, f"{row.n:,}", *row.cells(NEAREST)) for row in rows)),
+        Table(header, tuple((row.name, f"{row.n:,}", *row.cells(NEAREST)) for row in rows)),
         explained=NEIGHBORHOOD,
     )

@@ -19,10 +19,10 @@ from bertflow.data import DOCSTRINGS
 from bertflow.data.corpus import count_words, drawn_rows, load_sentences, read_frequencies
 from bertflow.data.docstrings import DOCSTRING_PAIRS, docstring_corpus
 from bertflow.data.pairs import Pairs
-from bertflow.data.sts import StsSource
-from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
 from bertflow.errors import DataError, UsageError
+from bertflow.evaluation.names import Model, Text
+from bertflow.evaluation.sides import Systems
 from bertflow.evaluation.systems import SharedPass, build_systems, open_system
 from bertflow.geometry import FEWEST, NONE, REPORT, pairs, run_folder
 from bertflow.geometry.report import GeometryReport
@@ -41,7 +41,7 @@ FITTED = 6000
 def write_report(
     folder: Path,
     heading: str,
-    systems: Mapping[str, SentenceEncoder],
+    systems: Systems,
     sentences: Sequence[str],
     pairs: Pairs | None = None,
     recipe: Mapping[str, Any] | None = None,
@@ -84,15 +84,15 @@ def write_report(
     return make_report(heading, material, facts, verdict, then).save(folder) / REPORT
 
 
-def with_whitening(systems: Mapping[str, SentenceEncoder]) -> Mapping[str, SentenceEncoder]:
+def with_whitening(systems: Systems) -> Systems:
     """The systems with whitening after the first, if none of them is, and a calibrator of that encoder has moments."""
-    first, *others = systems.items()
-    alike = [system.calibrator for _, system in others if system.raw.identity.key == first[1].raw.identity.key]
-    fitted = next((one for one in alike if one is not None), None)
-    if fitted is None or "whitening" in systems or any(isinstance(one.calibrator, Whitening) for _, one in others):
+    (name, first), *others = systems.items()
+    raw, fitted = first.raw, [one for _, one in others if one.calibrator]
+    alike = next((one.calibrator for one in fitted if one.raw.identity.key == raw.identity.key), None)
+    if alike is None or "whitening" in systems or any(isinstance(one.calibrator, Whitening) for one in fitted):
         return systems
-    whitening = Whitening().fit_moments(fitted.moments_, fitted.provenance)
-    return dict([first, ("whitening", CalibratedEncoder(first[1].raw, whitening, force=True)), *others])
+    whitening = Whitening().fit_moments(alike.moments_, alike.provenance)
+    return {name: first, "whitening": CalibratedEncoder(raw, whitening, force=True), **dict(others)}
 
 
 def enough_text(sentences: list[str], fewest: int) -> list[str]:
@@ -106,7 +106,7 @@ def enough_text(sentences: list[str], fewest: int) -> list[str]:
     return sentences
 
 
-def open_encoder(model: str | Path | SentenceEncoder | None, device: str, **options: Any) -> SharedPass:
+def open_encoder(model: "Model | None", device: str, **options: Any) -> SharedPass:
     """The encoder that the user named or gave; ``options`` of ``TransformerEncoder`` that are None were not given."""
     if model is None:
         model, options = embedded_encoder(), {**options, "pooling": options.get("pooling") or RAW_POOLING}
@@ -121,8 +121,8 @@ def open_encoder(model: str | Path | SentenceEncoder | None, device: str, **opti
 
 
 def inspect_model(
-    model: str | Path | SentenceEncoder | None,
-    text: str | Path | Sequence[str] | None,
+    model: "Model | None",
+    text: Text | None,
     compare: str | None,
     n: int,
     given: str | Path | Pairs,
@@ -135,11 +135,10 @@ def inspect_model(
 ) -> GeometryReport:
     """The report on what a user names, and its baselines."""
     parse_systems(compare or "")
-    named = isinstance(given, str | Path) and given not in (NONE, DOCSTRINGS)
-    if named:
-        StsSource(str(given), data_dir)
+    known = given if isinstance(given, Pairs) else None
+    if isinstance(given, str | Path) and given not in (NONE, DOCSTRINGS):
+        known = pairs.load_scored_pairs(str(given), data_dir)
     opened = open_encoder(model, device, **options)
-    known = pairs.load_scored_pairs(str(given), data_dir) if named else given if isinstance(given, Pairs) else None
     if given == DOCSTRINGS or text is None:
         sentences, natural = docstring_corpus(DOCSTRING_PAIRS, seed=seed)
         source, known = natural.source, natural if given == DOCSTRINGS else known

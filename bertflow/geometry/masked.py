@@ -11,7 +11,7 @@ covariances: with the PMI, which is meaning; with the log frequency, which is no
 Source: Li et al. 2020, arXiv:2011.05864, section 2.1, after Yang et al. 2018, arXiv:1711.03953.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,15 +21,16 @@ import torch
 from scipy.special import logsumexp
 from transformers import AutoModelForMaskedLM
 
+from bertflow.array_types import Float64
 from bertflow.correlation import pearson
 from bertflow.encoder.architecture import first_position, quiet_transformers
 from bertflow.encoder.batching import tokenize
 from bertflow.encoder.folders import LOCALLY, ModelFolder
 from bertflow.encoder.locating import open_model
 from bertflow.errors import DataError
+from bertflow.geometry.cloud import Counts
 from bertflow.geometry.contexts import MOST_TOKENS
 from bertflow.geometry.report import GeometrySection
-from bertflow.moments import Float64
 from bertflow.tables import Table
 from bertflow.words.tokens import whole_words
 
@@ -77,7 +78,7 @@ class DotProductParts:
     words: int
 
 
-def dot_product_parts(masked: MaskedWords, counts: Mapping[str, int] | None = None) -> DotProductParts:
+def dot_product_parts(masked: MaskedWords, counts: Counts) -> DotProductParts:
     """Split the variance of h_c . w_x over the words into its parts; ``counts`` tell how often words occur in text."""
     n, width = len(masked.contexts), len(masked.words)
     log_p, together, total = np.full(width, -np.inf), np.zeros(width), 0.0
@@ -92,8 +93,8 @@ def dot_product_parts(masked: MaskedWords, counts: Mapping[str, int] | None = No
     # Linear in the centered products, so their sum over the contexts is enough.
     log_frequency = float(together @ (log_p - log_p.mean())) / total
     bias = -float(together @ (masked.bias - masked.bias.mean())) / total
-    known = [at for at, word in enumerate(masked.words) if counts and counts.get(word)]
-    corpus = pearson(log_p[known], np.log([counts[masked.words[at]] for at in known])) if counts and known else None
+    known = [at for at, word in enumerate(masked.words) if counts.get(word)]
+    corpus = pearson(log_p[known], np.log([counts[masked.words[at]] for at in known])) if known else None
     return DotProductParts(1 - log_frequency - bias, log_frequency, bias, corpus, n, width)
 
 
@@ -148,7 +149,7 @@ def _with_head(folder: ModelFolder) -> Any:
     return network.eval()
 
 
-def show_masked_words(sentences: Sequence[str], counts: Mapping[str, int], **model: Any) -> GeometrySection:
+def show_masked_words(sentences: Sequence[str], counts: Counts, **model: Any) -> GeometrySection:
     """The split of the context-word dot product of what ``read_masked_words`` takes."""
     parts = dot_product_parts(read_masked_words(sentences=sentences, **model), counts)
     corpus = (

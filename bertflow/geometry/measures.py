@@ -33,17 +33,17 @@ dimensions); Radovanovic et al. 2010, "Hubs in space", JMLR 11 (skewness); Flexe
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
 from scipy.special import logsumexp
 
+from bertflow.array_types import Float64
 from bertflow.errors import DataError
-from bertflow.geometry.cloud import Cloud, K
+from bertflow.geometry.cloud import Cloud, Clouds, K
 from bertflow.geometry.report import GeometrySection, docstring, listed, rounded
-from bertflow.moments import Float64
 from bertflow.tables import Table
 from bertflow.training.auto import entropy_rank
 
@@ -53,6 +53,8 @@ OUTLIER = 3.0
 """Standard deviations, over the coordinates, above which a coordinate is an outlier."""
 NULL = 1e-5
 """Singular values below this share of the largest are not drawn."""
+
+Measured = Callable[[Cloud], float]
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Measure:
     """
 
     title: str
-    of: Callable[[Cloud], float]
+    of: Measured
     gaussian: Callable[[int, int], float]
 
 
@@ -76,10 +78,10 @@ MEASURES: dict[str, Measure] = {}
 
 def measure(
     title: str, gaussian: Callable[[int, int], float] = lambda n, dim: 0.0, name: str = ""
-) -> Callable[[Callable[[Cloud], float]], Callable[[Cloud], float]]:
+) -> Callable[[Measured], Measured]:
     """Puts a function into ``MEASURES``, by its own name or another one."""
 
-    def added(function: Callable[[Cloud], float]) -> Callable[[Cloud], float]:
+    def added(function: Measured) -> Measured:
         MEASURES[name or function.__name__] = Measure(title, function, gaussian)
         return function
 
@@ -236,7 +238,7 @@ def of_gaussian(n: int, dim: int) -> dict[str, float]:
     return {name: row.gaussian(n, dim) for name, row in MEASURES.items()}
 
 
-def show_measures(clouds: Mapping[str, Cloud]) -> GeometrySection:
+def show_measures(clouds: Clouds) -> GeometrySection:
     """Every measure, by system, beside that of a Gaussian of the last system's width."""
     found = {name: measured(cloud) for name, cloud in clouds.items()}
     last = list(clouds.values())[-1]
@@ -255,7 +257,7 @@ def show_measures(clouds: Mapping[str, Cloud]) -> GeometrySection:
     )
 
 
-def show_spectrum(clouds: Mapping[str, Cloud]) -> GeometrySection:
+def show_spectrum(clouds: Clouds) -> GeometrySection:
     """Singular values of the centered rows, over the largest."""
     spectra = {name: np.sqrt(cloud.variance_shares / cloud.variance_shares[0]) for name, cloud in clouds.items()}
     ratios = {name: participation(cloud) for name, cloud in clouds.items()}
@@ -274,13 +276,14 @@ def show_spectrum(clouds: Mapping[str, Cloud]) -> GeometrySection:
     )
 
 
-def show_hubs(clouds: Mapping[str, Cloud]) -> GeometrySection:
+def show_hubs(clouds: Clouds) -> GeometrySection:
     """How often each sentence is among the nearest neighbors of others."""
     counts = {name: cloud.occurrences for name, cloud in clouds.items()}
     most = {name: int(row.max()) for name, row in counts.items()}
     alone = {name: orphans(cloud) for name, cloud in clouds.items()}
     n = len(next(iter(counts.values())))
-    at_least = {name: np.arange(1.0, most[name] + 1) for name in counts}
+    ranges = {name: np.arange(1.0, most[name] + 1) for name in counts}
+    lines = {name: (at, (counts[name] >= at[:, None]).mean(1)) for name, at in ranges.items()}
     return GeometrySection(
         f"The farther a line reaches to the right, the larger the largest hub: a sentence that is among the {K} "
         f"nearest of {', '.join(f'{value} ({name})' for name, value in most.items())} of {n:,} sentences. The share "
@@ -290,10 +293,7 @@ def show_hubs(clouds: Mapping[str, Cloud]) -> GeometrySection:
             for name, cloud in clouds.items()
         },
         lambda plots: plots.curves(
-            {name: (at, (counts[name] >= at[:, None]).mean(1)) for name, at in at_least.items()},
-            f"at least so often among the {K} nearest of others",
-            "share of sentences",
-            log="xy",
+            lines, f"at least so often among the {K} nearest of others", "share of sentences", log="xy"
         ),
         "Share of the sentences that are at least so often among the nearest of others, on logarithmic scales, a line "
         f"for each of {', '.join(counts)}.",

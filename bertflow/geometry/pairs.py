@@ -17,22 +17,20 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertflow.array_types import Bools, Float64
 from bertflow.correlation import spearman
 from bertflow.data.pairs import Pairs, load_pairs
 from bertflow.data.sts import StsSource
 from bertflow.data.tables import table_suffix
-from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import UsageError
-from bertflow.evaluation.edits import LEVELS, edit_distance
+from bertflow.evaluation.edits import edits_of
 from bertflow.evaluation.evaluating import evaluate_retrieval, score_sets
-from bertflow.evaluation.sides import encode_sets
+from bertflow.evaluation.sides import Systems, encode_sets
 from bertflow.evaluation.ungraded import random_pair_cosines
-from bertflow.geometry.cloud import Cloud
+from bertflow.geometry.cloud import Clouds
 from bertflow.geometry.measures import uniformity
 from bertflow.geometry.report import GeometrySection, docstring, listed, rounded
-from bertflow.moments import Float64
 from bertflow.scoring.domain import auroc
 from bertflow.similarity import COSINE
 from bertflow.tables import Table
@@ -72,7 +70,7 @@ class PairCosines:
 
     name: str
     cosines: Mapping[str, Float64]
-    alike: NDArray[np.bool_]
+    alike: Bools
     rule: str
     edits: Float64
     gold: Float64 | None = None
@@ -111,21 +109,19 @@ def load_scored_pairs(name: str, data_dir: str) -> Pairs:
     return next(iter(source))
 
 
-def cosines_of_pairs(systems: Mapping[str, SentenceEncoder], pairs: Pairs) -> PairCosines:
+def cosines_of_pairs(systems: Systems, pairs: Pairs) -> PairCosines:
     """The cosine of every pair by every system, and its edit distance in words."""
-    cosine, cut = COSINE.paired, LEVELS["words"]
     gold, alike, rule = None, np.ones(len(pairs), dtype=bool), "a query and its text"
     if pairs.kind == "graded":
         gold = pairs.target
         bound = gold.min() + ALIKE * np.ptp(gold)
         alike, rule = gold >= bound, f"human score of at least {bound:g}"
     (embedded,) = encode_sets(systems, [pairs])
-    cosines = {name: cosine(x, y) for name, x, y in embedded}
-    edits = [float(edit_distance(cut(a), cut(b))) for a, b in zip(pairs.first, pairs.second, strict=True)]
-    return PairCosines(pairs.task, cosines, alike, rule, np.array(edits), gold)
+    cosines = {name: COSINE.paired(x, y) for name, x, y in embedded}
+    return PairCosines(pairs.task, cosines, alike, rule, edits_of(pairs, "words"), gold)
 
 
-def scores_of_pairs(systems: Mapping[str, SentenceEncoder], pairs: Pairs) -> PairScores:
+def scores_of_pairs(systems: Systems, pairs: Pairs) -> PairScores:
     """Spearman with the human scores, or hit@1 of the queries.
 
     Raises:
@@ -163,11 +159,12 @@ def overlap(a: Float64, b: Float64) -> float:
     return float(np.minimum(*(np.histogram(one, edges)[0] / len(one) for one in (a, b))).sum())
 
 
-def show_cosines(clouds: Mapping[str, Cloud], pairs: PairCosines | None = None) -> GeometrySection:
+def show_cosines(clouds: Clouds, pairs: PairCosines | None = None) -> GeometrySection:
     """Cosines of random pairs, and of paraphrases where there are any."""
     panels = {name: {"random pairs": cloud.random_cosines} for name, cloud in clouds.items()}
     if pairs is not None:
-        panels = {name: {**samples, "paraphrases": pairs.paraphrases(name)} for name, samples in panels.items()}
+        for name, samples in panels.items():
+            samples["paraphrases"] = pairs.paraphrases(name)
     quantiles = {
         name: {kind: np.quantile(sample, [0.05, 0.5, 0.95]) for kind, sample in samples.items()}
         for name, samples in panels.items()
@@ -198,7 +195,7 @@ def show_cosines(clouds: Mapping[str, Cloud], pairs: PairCosines | None = None) 
     )
 
 
-def show_paraphrases(clouds: Mapping[str, Cloud], pairs: PairCosines) -> GeometrySection:
+def show_paraphrases(clouds: Clouds, pairs: PairCosines) -> GeometrySection:
     """Alignment and uniformity side by side, and how well paraphrases and random pairs come apart."""
     numbers = {
         name: {
@@ -239,7 +236,7 @@ def show_edit_distances(pairs: PairCosines) -> GeometrySection:
     )
 
 
-def show_score_curve(clouds: Mapping[str, Cloud], pairs: PairCosines) -> GeometrySection:
+def show_score_curve(clouds: Clouds, pairs: PairCosines) -> GeometrySection:
     """The meaning of a cosine: the mean human score of pairs with this cosine, or how probably they are paraphrases."""
     curves = {}
     for name, cloud in clouds.items():
@@ -286,9 +283,9 @@ def show_scores(scores: PairScores) -> GeometrySection:
     )
 
 
-def calibration_curve(scores: Float64, target: Float64, bins: int = BINS) -> tuple[Float64, Float64]:
-    """Mean score and mean target in bins of equal size by rising score, at most ``bins``; (b,), (b,)."""
-    parts = np.array_split(np.argsort(scores, kind="stable"), min(bins, len(scores)))
+def calibration_curve(scores: Float64, target: Float64) -> tuple[Float64, Float64]:
+    """Mean score and mean target in bins of equal size by rising score, at most ``BINS``; (b,), (b,)."""
+    parts = np.array_split(np.argsort(scores, kind="stable"), min(BINS, len(scores)))
     return np.array([scores[rows].mean() for rows in parts]), np.array([target[rows].mean() for rows in parts])
 
 

@@ -8,7 +8,7 @@ import inspect
 import logging
 import re
 import webbrowser
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from importlib.resources import files
@@ -23,7 +23,7 @@ from bertflow.files import write_text
 from bertflow.geometry import REPORT
 from bertflow.next_steps import FEWEST
 from bertflow.policy import content_hash
-from bertflow.results import AbstractResult, ready_for_json
+from bertflow.results import AbstractResult, Parts, ready_for_json
 from bertflow.tables import Strong, Table
 
 logger = logging.getLogger("bertflow")
@@ -109,7 +109,7 @@ class GeometryReport(AbstractResult):
     drawn: Path | None = None
     n: int = FEWEST
 
-    def answer(self) -> Iterator[Table | str]:
+    def answer(self) -> Parts:
         """The card, the sections that are missing, and where the report is."""
         if self.card is not None:
             yield Strong(self.card.verdict)
@@ -121,7 +121,7 @@ class GeometryReport(AbstractResult):
         if self.drawn is not None:
             yield f"pictures  {self.drawn}"
 
-    def parts(self) -> Iterator[Table | str]:
+    def parts(self) -> Parts:
         """The answer, all measures, and why sections are missing."""
         yield from self.answer()
         summary = self.sections.get(SUMMARY)
@@ -149,7 +149,30 @@ class GeometryReport(AbstractResult):
 
     def to_html(self) -> str:
         """One page that needs no other file, no network and no script; without matplotlib, a page without pictures."""
-        return _page(self)
+        note = ""
+        try:
+            from bertflow import plots
+        except MissingExtraError as error:
+            plots = None  # type: ignore[assignment]
+            note = f"The pictures are missing; sentences, tables and numbers are complete. {error}"
+        bodies = {title: _section(title, part, plots) for title, part in self.sections.items()}
+        bodies["How it was made"] = _terms(self.facts)
+        if self.left_out:
+            items = "\n".join(f"<li>{escape(title)}: {escape(why)}</li>" for title, why in self.left_out.items())
+            bodies["Left out"] = f"<ul>\n{items}\n</ul>"
+        sections = (
+            f'<section id="{_anchor(title)}">\n<h2>{escape(title)}</h2>\n{body}\n</section>'
+            for title, body in bodies.items()
+        )
+        template = (files("bertflow.geometry") / "page.html").read_text(encoding="utf-8")
+        return Template(template).substitute(
+            style_hash=content_hash(template, "style"),
+            title=escape(self.heading),
+            notes=f'<p class="note">{escape(note)}</p>' if note else "",
+            card=_card(self.card) if self.card else "",
+            contents="\n".join(f'<li><a href="#{_anchor(title)}">{escape(title)}</a></li>' for title in bodies),
+            sections="\n".join(sections),
+        )
 
     def save(self, folder: str | Path) -> Path:
         """Write ``report.html`` and ``report.json``, each whole or not at all.
@@ -215,32 +238,6 @@ def listed(values: Mapping[str, float], decimals: int = 2, unit: str = "") -> st
     return ", ".join(f"{rounded(value, decimals)}{unit} ({name})" for name, value in values.items())
 
 
-def _page(report: GeometryReport) -> str:
-    """The page of a report; without matplotlib, a page without pictures."""
-    note = ""
-    try:
-        from bertflow import plots
-    except MissingExtraError as error:
-        plots = None  # type: ignore[assignment]
-        note = f"The pictures are missing; sentences, tables and numbers are complete. {error}"
-    sections = [_section(title, part, plots) for title, part in report.sections.items()]
-    titles = [*report.sections, "How it was made"]
-    sections.append(f'<section id="{_anchor(titles[-1])}">\n<h2>{titles[-1]}</h2>\n{_terms(report.facts)}\n</section>')
-    if report.left_out:
-        titles.append("Left out")
-        items = "\n".join(f"<li>{escape(title)}: {escape(reason)}</li>" for title, reason in report.left_out.items())
-        sections.append(f'<section id="left-out">\n<h2>Left out</h2>\n<ul>\n{items}\n</ul>\n</section>')
-    template = (files("bertflow.geometry") / "page.html").read_text(encoding="utf-8")
-    return Template(template).substitute(
-        style_hash=content_hash(template, "style"),
-        title=escape(report.heading),
-        notes=f'<p class="note">{escape(note)}</p>' if note else "",
-        card=_card(report.card) if report.card else "",
-        contents="\n".join(f'<li><a href="#{_anchor(title)}">{escape(title)}</a></li>' for title in titles),
-        sections="\n".join(sections),
-    )
-
-
 def _card(card: Card) -> str:
     numbers = _table(card.numbers)
     then = f'<p class="next">Next <code>{escape(card.then)}</code></p>' if card.then else ""
@@ -248,7 +245,7 @@ def _card(card: Card) -> str:
 
 
 def _section(title: str, part: GeometrySection, plots: Any) -> str:
-    parts = [f'<section id="{_anchor(title)}">\n<h2>{escape(title)}</h2>\n<p>{escape(part.sees)}</p>']
+    parts = [f"<p>{escape(part.sees)}</p>"]
     if part.draw is not None and plots is not None:
         image = base64.b64encode(plots.to_svg(part.draw(plots))).decode()
         parts.append(f'<figure><img alt="{escape(part.alt)}" src="data:image/svg+xml;base64,{image}"></figure>')
@@ -256,7 +253,7 @@ def _section(title: str, part: GeometrySection, plots: Any) -> str:
     if title == SUMMARY:
         numbers = ["<details><summary>All measures</summary>", *numbers, "</details>"]
     parts += numbers
-    return "\n".join([*parts, "</section>"])
+    return "\n".join(parts)
 
 
 def _terms(terms: Mapping[str, str]) -> str:

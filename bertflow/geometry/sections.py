@@ -13,17 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertflow.array_types import Float64, Floats
 from bertflow.calibration.closed_forms import Whitening
 from bertflow.calibration.flow import FlowCalibrator
 from bertflow.data.pairs import Pairs
-from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError
+from bertflow.evaluation.sides import Systems
 from bertflow.geometry import contexts, fitted, frequency, masked, measures, pairs
-from bertflow.geometry.cloud import Cloud, K
+from bertflow.geometry.cloud import Cloud, Clouds, Counts, K
 from bertflow.geometry.report import SUMMARY, Card, GeometryReport, GeometrySection, listed, rounded
-from bertflow.moments import Float64
 from bertflow.progress import working
 from bertflow.tables import Table
 from bertflow.text_keys import seen_share
@@ -67,10 +66,10 @@ class Material:
         run: Folder of a training run, if it is one.
     """
 
-    systems: Mapping[str, SentenceEncoder]
+    systems: Systems
     sentences: Sequence[str]
-    embeddings: Mapping[str, NDArray[np.floating]]
-    counts: Mapping[str, int]
+    embeddings: Mapping[str, Floats]
+    counts: Counts
     counted: str = "counted in this text"
     given_pairs: Pairs | None = None
     recipe: Mapping[str, Any] | None = None
@@ -104,7 +103,7 @@ class Material:
         return pairs.scores_of_pairs(self.systems, self.some_pairs)
 
     @property
-    def latents(self) -> dict[str, NDArray[np.floating]]:
+    def latents(self) -> dict[str, Floats]:
         """Embeddings by the systems that should map to a Gaussian."""
         names = [name for name, system in self.systems.items() if isinstance(system.calibrator, GAUSSIAN)]
         if not names:
@@ -188,7 +187,7 @@ def verdict_of(cosines: Mapping[str, float], scores: pairs.PairScores | None) ->
     return VERDICTS[cosines[before] > CENTERED, change].format(best=best)
 
 
-def card_of(clouds: Mapping[str, Cloud], scores: pairs.PairScores | None, verdict: str = "", then: str = "") -> Card:
+def card_of(clouds: Clouds, scores: pairs.PairScores | None, verdict: str = "", then: str = "") -> Card:
     """The card of some systems.
 
     Args:

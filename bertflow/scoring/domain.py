@@ -10,16 +10,17 @@ short, look more ordinary than the text itself (docs/fix.md has the figures). Th
 that a density was fitted on look too likely, the more so the fewer they were.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.stats import ks_2samp
 from sklearn.metrics import roc_auc_score
 
+from bertflow.array_types import Bools, Float64, Floats
 from bertflow.calibration.base import AbstractCalibrator, AbstractDensity
 from bertflow.calibration.closed_forms import Whitening
 from bertflow.calibration.spelling import load_calibrator, parse_calibrator
@@ -28,13 +29,12 @@ from bertflow.encoder.identity import Identity, MadeBy
 from bertflow.errors import DataError, UsageError, how_many, without_null_warnings
 from bertflow.files import atomic_folder
 from bertflow.records import read_record, write_record
-from bertflow.results import AbstractResult
+from bertflow.results import AbstractResult, Parts
 from bertflow.scoring.drift import STRANGE, Coordinates, Drift
 from bertflow.scoring.scores import finite
 from bertflow.similarity import unit_rows
 from bertflow.tables import Table, shortened
 
-Float64 = NDArray[np.float64]
 DOMAIN, DENSITY, RECORD = "domain", "density", "domain.json"
 """The folder in an encoder's folder, and what is in it."""
 FEWEST_HELD_OUT = 50
@@ -70,15 +70,15 @@ class DomainReport(AbstractResult):
             for sentence, value, percentile in zip(self.sentences, self.log_likelihoods, self.percentiles, strict=True)
         ]
 
-    def parts(self) -> Iterator[Table | str]:
+    def parts(self) -> Parts:
         """The strangest sentences, and what is said about the whole."""
-        yield from self._told(*SHOWN)
+        return self._told(*SHOWN)
 
-    def answer(self) -> Iterator[Table | str]:
+    def answer(self) -> Parts:
         """The parts, with fewer sentences, each in one line."""
-        yield from self._told(*BRIEF)
+        return self._told(*BRIEF)
 
-    def _told(self, most: int, width: int) -> Iterator[Table | str]:
+    def _told(self, most: int, width: int) -> Parts:
         rows = sorted(self.rows(), key=lambda row: row[1])[:most]
         lines = tuple(
             (shortened(text, width), f"{value:.1f}", f"{place:.2f}", inside) for text, value, place, inside in rows
@@ -201,7 +201,7 @@ class DomainCheck:
         with without_null_warnings():
             return np.asarray(self.density.score_samples(self._scaled(X)), dtype=np.float64)
 
-    def _coordinates(self, X: ArrayLike) -> NDArray[np.floating]:
+    def _coordinates(self, X: ArrayLike) -> Floats:
         """Where raw embeddings lie in the space of the density, whose coordinates held-out text fills alike; (n, k)."""
         with without_null_warnings():
             z = self.density.transform(self._scaled(X))
@@ -219,7 +219,7 @@ class DomainCheck:
         at_most = np.searchsorted(self.held_out_, finite(log_likelihoods, "Log-likelihoods"), side="right")
         return 100 * (1 + at_most) / (1 + len(self.held_out_))
 
-    def is_outside(self, X: ArrayLike) -> NDArray[np.bool_]:
+    def is_outside(self, X: ArrayLike) -> Bools:
         """Whether raw embeddings (n, dim) are out of domain: stranger than all but ``STRANGE`` % of held-out text."""
         return self.percentile(self.log_likelihood(X)) <= STRANGE
 
@@ -293,6 +293,6 @@ class DomainCheck:
         return check
 
 
-def auroc(inside: NDArray[np.floating], outside: NDArray[np.floating]) -> float:
+def auroc(inside: Floats, outside: Floats) -> float:
     """How often a log-likelihood of ``outside`` is below one of ``inside``, ties counting half; in [0, 1]."""
     return float(roc_auc_score(np.repeat([1, 0], [len(inside), len(outside)]), np.concatenate([inside, outside])))

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import binomtest
+
+from bertflow.array_types import Floats
 
 LEVEL = 0.01
 """The likelihoods differ by more than chance if their p-value is below this."""
@@ -94,11 +95,11 @@ class Coordinates:
     variance: list[float]
 
     @classmethod
-    def of(cls, z: NDArray[np.floating]) -> Self:
+    def of(cls, z: Floats) -> Self:
         """Mean and variance of rows (N, k)."""
         return cls(z.mean(0, dtype=np.float64).tolist(), z.var(0, dtype=np.float64).tolist())
 
-    def against(self, z: NDArray[np.floating], held_out: int) -> Means:
+    def against(self, z: Floats, held_out: int) -> Means:
         """A batch (n, k), n >= 2, beside ``held_out`` rows."""
         kept = np.array(self.variance) > 0  # a coordinate without variance has no standard deviations
         mean, variance = np.array(self.mean)[kept], np.array(self.variance)[kept]

@@ -17,15 +17,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 from scipy.stats import beta
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
+from bertflow.array_types import Float64, Int64
 from bertflow.errors import DataError, UsageError
 
-Float64 = NDArray[np.float64]
+LEVEL = 0.95
+"""Confidence of the intervals."""
+ENDS = (1 - LEVEL) / 2, (1 + LEVEL) / 2
+"""Quantiles at their ends."""
 REDRAWN = 1000
 """Resamples of the labelled pairs."""
 
@@ -46,7 +49,7 @@ class Isotonic:
         return np.interp(cosines, self.cosines, self.values)
 
     @classmethod
-    def fit(cls, cosines: Float64, labels: NDArray[np.int64]) -> "Isotonic":
+    def fit(cls, cosines: Float64, labels: Int64) -> "Isotonic":
         """Fit to labelled pairs (n,)."""
         edge = 1 / (len(labels) + 2)  # n pairs cannot show a probability of 0 or 1
         fitted = IsotonicRegression(y_min=edge, y_max=1 - edge, out_of_bounds="clip").fit(cosines, labels)
@@ -65,7 +68,7 @@ class Logistic:
         return expit(self.slope * cosines + self.intercept)
 
     @classmethod
-    def fit(cls, cosines: Float64, labels: NDArray[np.int64]) -> "Logistic":
+    def fit(cls, cosines: Float64, labels: Int64) -> "Logistic":
         """Fit to labelled pairs (n,)."""
         # Standardized, so that the mild penalty, which keeps the slope finite where labels can be separated, means the
         # same for cosines between 0 and 1 and for those between 0.90 and 0.95.
@@ -116,12 +119,12 @@ class Share:
     high: float
 
     @classmethod
-    def of(cls, part: int, whole: int, level: float) -> "Share":
+    def of(cls, part: int, whole: int) -> "Share":
         """``part`` of ``whole``, by Clopper and Pearson; of nothing it is unknown, from 0 to 1."""
         if not whole:
             return cls(float("nan"), 0.0, 1.0)
-        low = beta.ppf((1 - level) / 2, part, whole - part + 1) if part else 0.0
-        high = beta.ppf((1 + level) / 2, part + 1, whole - part) if part < whole else 1.0
+        low = beta.ppf(ENDS[0], part, whole - part + 1) if part else 0.0
+        high = beta.ppf(ENDS[1], part + 1, whole - part) if part < whole else 1.0
         return cls(part / whole, float(low), float(high))
 
     def __str__(self) -> str:
@@ -173,7 +176,7 @@ class LabelledThreshold:
     wanted: str
     target: float
     passing: Passing
-    level: float
+    level: float = LEVEL
 
     def __str__(self) -> str:
         """One line."""
@@ -196,7 +199,7 @@ class Labelled:
     others: tuple[float, ...]
 
     @classmethod
-    def of(cls, cosines: Float64, labels: NDArray[np.int64]) -> "Labelled":
+    def of(cls, cosines: Float64, labels: Int64) -> "Labelled":
         """The pairs by their label."""
         matches, others = (tuple(np.sort(cosines[labels == label])[::-1].tolist()) for label in (1, 0))
         return cls(matches, others)
@@ -205,20 +208,19 @@ class Labelled:
         """How many there are."""
         return len(self.matches) + len(self.others)
 
-    def passing(self, cosine: float, level: float = 0.95) -> Passing:
+    def passing(self, cosine: float) -> Passing:
         """Which pairs have this cosine or a higher one."""
         passed, others = (int((np.array(side) >= cosine).sum()) for side in (self.matches, self.others))
         shares = ((passed, passed + others), (passed, len(self.matches)), (others, len(self.others)))
-        return Passing(passed, others, *(Share.of(part, whole, level) for part, whole in shares))
+        return Passing(passed, others, *(Share.of(part, whole) for part, whole in shares))
 
-    def threshold(self, wanted: str, target: float, seed: int = 0, level: float = 0.95) -> LabelledThreshold:
+    def threshold(self, wanted: str, target: float, seed: int = 0) -> LabelledThreshold:
         """The cosine from which pairs have a precision or recall.
 
         Args:
             wanted: "precision" or "recall".
             target: What is wanted of it, in (0, 1].
             seed: Random seed for the resamples.
-            level: Confidence of the intervals.
 
         Raises:
             UsageError: If it is out of range, or no cosine reaches it.
@@ -247,5 +249,5 @@ class Labelled:
             )
         drawn = (chosen(np.bincount(rng.integers(0, n, n), minlength=n).astype(float)) for _ in range(REDRAWN))
         found = [float(cosines[0]) if one is None else one for one in drawn]
-        low, high = (float(end) for end in np.quantile(found, ((1 - level) / 2, (1 + level) / 2)))
-        return LabelledThreshold(value, low, high, wanted, target, self.passing(value, level), level)
+        low, high = (float(end) for end in np.quantile(found, ENDS))
+        return LabelledThreshold(value, low, high, wanted, target, self.passing(value))

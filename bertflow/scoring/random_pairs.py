@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertflow.array_types import Float64, Floats, Hashes, Intp
 from bertflow.data.corpus import drawn_rows
 from bertflow.errors import DataError
 from bertflow.similarity import unit_rows
@@ -30,7 +30,6 @@ from bertflow.text_keys import hash_text
 
 logger = logging.getLogger("bertflow")
 
-Float64 = NDArray[np.float64]
 PAIRS = 200_000
 """Random pairs that are looked at, if there are as many."""
 FEWEST = 50
@@ -51,11 +50,11 @@ class RandomPairs:
     """
 
     cosines: Float64
-    shifts: NDArray[np.intp]
+    shifts: Intp
     others: int = 0
 
     @classmethod
-    def of(cls, x: NDArray[np.floating], seed: int = 0, queries: NDArray[np.floating] | None = None) -> "RandomPairs":
+    def of(cls, x: Floats, seed: int = 0, queries: Floats | None = None) -> "RandomPairs":
         """Random pairs of the rows of ``x`` (n, dim), or of one of them and one of ``queries``.
 
         Raises:
@@ -151,12 +150,7 @@ class Threshold:
 
 
 def unseen_sample(
-    text: Sequence[str],
-    seen: NDArray[np.uint64] | None,
-    most: int,
-    seed: int,
-    name: str = "The text",
-    what: str = "sentences",
+    text: Sequence[str], seen: Hashes | None, most: int, seed: int, name: str = "The text", what: str = "sentences"
 ) -> list[str]:
     """A random sample of the sentences that nothing was fitted on, in the order of the text.
 
@@ -173,7 +167,7 @@ def unseen_sample(
     """
     if seen is None:
         logger.warning("What the encoder was fitted on is not recorded, so %s may hold such sentences.", name)
-    known = set() if seen is None else set(seen.tolist())
+    known = set(() if seen is None else seen.tolist())
     left = [sentence for sentence in text if hash_text(sentence) not in known]
     if len(left) < FEWEST:
         raise DataError(

@@ -5,23 +5,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertflow.array_types import Bools, Float64
 from bertflow.calibration.spelling import parse_calibrator
 from bertflow.data.corpus import load_sentences
 from bertflow.data.pairs import Pairs, load_pairs
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.options import EncoderOptions
 from bertflow.errors import DataError, UsageError, how_many
+from bertflow.evaluation.names import Model, Text
 from bertflow.evaluation.sides import pair_cosines
 from bertflow.evaluation.systems import remembering
 from bertflow.files import atomic_folder, require_place
 from bertflow.opening import load
 from bertflow.registry import lookup
-from bertflow.results import AbstractResult, ready_for_json
+from bertflow.results import AbstractResult, Parts, ready_for_json
 from bertflow.scoring.domain import DOMAIN, UNCHECKED, DomainCheck, DomainReport
 from bertflow.scoring.drift import Outside
 from bertflow.scoring.labelled import CURVES, Labelled, LabelledThreshold, require_target
@@ -60,26 +61,26 @@ class ScoredPairs(AbstractResult):
     scores: ScoreCalibrator | None = None
     threshold: Threshold | LabelledThreshold | None = None
     pairs: Pairs | None = None
-    cosines: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    cosines: Float64 = field(default_factory=lambda: np.empty(0))
     outside: Outside | None = None
     domain: DomainReport | None = None
     fail_on_drift: bool = False
     output: str | Path | None = None
 
-    name: ClassVar[str] = "scores"
+    name = "scores"
 
     @property
-    def percentiles(self) -> NDArray[np.float64]:
+    def percentiles(self) -> Float64:
         """Percent of random pairs with a lower cosine, (n,)."""
         return self.scores.percentile(self.cosines) if self.scores else self.cosines
 
     @property
-    def probabilities(self) -> NDArray[np.float64] | None:
+    def probabilities(self) -> Float64 | None:
         """Probability of a match, (n,); None without labels."""
         return self.scores.probability(self.cosines) if self.scores and self.scores.probability_ else None
 
     @property
-    def matches(self) -> NDArray[np.bool_]:
+    def matches(self) -> Bools:
         """Whether the cosine reaches the threshold, (n,)."""
         return self.cosines >= (self.threshold.value if self.threshold else np.inf)
 
@@ -99,24 +100,17 @@ class ScoredPairs(AbstractResult):
         texts = {"sentence1": first, "sentence2": second}
         return {**texts, **rounded, "match": np.where(self.matches, "yes", "no").tolist()}
 
-    def parts(self) -> Iterator[Table | str]:
+    def parts(self) -> Parts:
         """The first pairs, the threshold below them, and the strangest sentences."""
-        yield from self._told(PREVIEW, 40)
-        yield from self.domain.parts() if self.domain else ()
-        yield from self._saved()
+        return self._told(PREVIEW, 40, self.domain.parts() if self.domain else ())
 
-    def answer(self) -> Iterator[Table | str]:
+    def answer(self) -> Parts:
         """The parts, with fewer pairs and sentences, each in one line."""
-        yield from self._told(BRIEF, 15 if "probability" in self.header else 20)
-        yield from self.domain.answer() if self.domain else ()
-        yield from self._saved()
+        width = 15 if "probability" in self.header else 20
+        return self._told(BRIEF, width, self.domain.answer() if self.domain else ())
 
-    def _saved(self) -> Iterator[str]:
-        if self.output:
-            yield f"The whole result is in {self.output}."
-
-    def _told(self, most: int, width: int) -> Iterator[Table | str]:
-        """The first pairs, at most so many, with so many characters of a text; and the threshold below them."""
+    def _told(self, most: int, width: int, domain: Parts) -> Parts:
+        """The first pairs, at most so many, with so many characters of a text; the threshold, the domain, the file."""
         if self.pairs is not None:
             shown = tuple(tuple(cell(one, 4, width) for one in row) for row in self.rows()[:most])
             yield Table(self.header, shown, prose=True)
@@ -133,6 +127,9 @@ class ScoredPairs(AbstractResult):
         elif self.pairs and not self.outside:
             yield UNCHECKED
         yield from self._by_labels()
+        yield from domain
+        if self.output:
+            yield f"The whole result is in {self.output}."
 
     def _by_labels(self) -> Iterator[str]:
         """How the labelled pairs fare at a threshold that random pairs chose."""
@@ -161,13 +158,13 @@ class ScoredPairs(AbstractResult):
 
 
 def score_pairs(
-    encoder: str | Path | SentenceEncoder,
+    encoder: Model,
     options: EncoderOptions,
     pairs: str | Path | Sequence[tuple[str, str]] | None,
     columns: str | None,
-    domain: str | Path | Sequence[str] | None,
-    fit_on: str | Path | Sequence[str] | None,
-    queries: str | Path | Sequence[str] | None,
+    domain: Text | None,
+    fit_on: Text | None,
+    queries: Text | None,
     labels: str | Path | None,
     wanted: str,
     target: float | None,
@@ -195,12 +192,11 @@ def score_pairs(
     labelled = load_pairs(labels, "binary") if labels else None
     asked, (text, name), (strange, _) = _pairs(pairs, columns), _sentences(fit_on, "The text"), _sentences(domain, "")
     wondered, of_queries = _sentences(queries, "The queries")
+    found, check, system = ScoredPairs(), None, remembering(encoder)
     if text is not None:
         seen, given = encoder.fitted_hashes(), len(text)
         text = unseen_sample(text, seen, max_sentences, seed, name)
         wondered = wondered and unseen_sample(wondered, seen, max_sentences, seed, of_queries, "queries")
-    found, check, system = ScoredPairs(), None, remembering(encoder)
-    if text is not None:
         check = _domain_of(system.raw, text, given, density, strange is not None, bool(save))
     elif home and (asked is not None or strange is not None):
         check = DomainCheck.find(home, encoder.raw)
@@ -231,7 +227,7 @@ def score_pairs(
     return found
 
 
-def _sentences(given: str | Path | Sequence[str] | None, otherwise: str) -> tuple[list[str] | None, str]:
+def _sentences(given: Text | None, otherwise: str) -> tuple[list[str] | None, str]:
     """The sentences of a text, if one is given, and what messages call it."""
     if isinstance(given, str | Path):
         return load_sentences(str(given)), str(given)

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.stats import beta, binom
 
+from bertflow.array_types import Float64, Int64
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.identity import Identity, MadeBy
@@ -30,7 +31,6 @@ from bertflow.registry import lookup
 from bertflow.scoring.labelled import CURVES, Labelled, Probability
 from bertflow.scoring.random_pairs import RandomPairs, Threshold
 
-Float64 = NDArray[np.float64]
 SCORES = "scores.json"
 """The file in an encoder's folder."""
 TAIL = 1000
@@ -189,8 +189,7 @@ class ScoreCalibrator:
     def share(self, cosines: ArrayLike) -> Float64:
         """Share of random pairs with such a cosine or a higher one, in (0, 1]."""
         self._require_fitted()
-        s = finite(cosines)
-        return (1 + np.interp(s, self.cosines_, self.at_least_, right=0.0)) / (1 + self.pairs_)
+        return (1 + np.interp(finite(cosines), self.cosines_, self.at_least_, right=0.0)) / (1 + self.pairs_)
 
     def percentile(self, cosines: ArrayLike) -> Float64:
         """Percent of random pairs with a lower cosine, in [0, 100)."""
@@ -217,17 +216,17 @@ class ScoreCalibrator:
         self._require_fitted()
         if not 0 < rate < 1 or not 0 < level < 1:
             raise UsageError(f"A rate and a level lie between 0 and 1, got {rate} and {level}.")
-        m = self.independent(rate)
-        fewest, most = (int(binom.ppf(q, m, rate)) for q in ((1 - level) / 2, (1 + level) / 2))
+        m, tail = self.independent(rate), (1 - level) / 2
+        fewest, most = (int(binom.ppf(q, m, rate)) for q in (tail, 1 - tail))
         if not fewest:
-            needed = float(-np.log((1 - level) / 2))  # pairs expected above it, so that it has an upper end
+            needed = float(-np.log(tail))  # pairs expected above it, so that it has an upper end
             rates = np.geomspace(1 / (1 + self.pairs_), 0.99, 500)
             smallest = next(one for one in rates if one * self.independent(one) > 1.05 * needed)
             raise UsageError(
                 f"A false-match rate of {rate:g} needs some {needed / rate:,.0f} independent pairs, and the "
                 f"{self.drawn} are worth {m:,}. Ask for {smallest:.2g} or more, or give more text."
             )
-        passed, tail = rate * m, (1 - level) / 2
+        passed = rate * m
         low, high = self._cosine_at((most + 1) / m), self._cosine_at(fewest / m)
         at_least, at_most = beta.ppf(tail, passed, m - passed + 1), beta.ppf(1 - tail, passed + 1, m - passed)
         return Threshold(self._cosine_at(rate), rate, low, high, float(at_least), float(at_most), m, level)
@@ -279,7 +278,7 @@ class ScoreCalibrator:
         return scores
 
 
-def _knots(cosines: Float64) -> tuple[Float64, NDArray[np.int64]]:
+def _knots(cosines: Float64) -> tuple[Float64, Int64]:
     """Distinct cosines, rising, and how many of all are as high or higher, falling."""
     values, counts = np.unique(cosines, return_counts=True)
     at_least = len(cosines) - np.cumsum(counts) + counts

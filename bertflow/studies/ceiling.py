@@ -27,7 +27,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import nnls
 from scipy.sparse import coo_array
@@ -35,14 +34,15 @@ from scipy.sparse.csgraph import connected_components
 from scipy.stats import rankdata
 
 from bertflow import Center, SentenceEncoder, Whitening
+from bertflow.array_types import Bools, Float64, Floats, Intp
 from bertflow.data.pairs import Pairs, joined, unique_sentences
 from bertflow.data.sts import load_sts
 from bertflow.data.sts_tasks import TASKS
 from bertflow.errors import DataError, UsageError, without_null_warnings
 from bertflow.evaluation.aggregation import members_of
 from bertflow.evaluation.score_table import SystemFacts
-from bertflow.evaluation.sides import row_numbers
-from bertflow.evaluation.significance import Float64, sentence_numbers
+from bertflow.evaluation.sides import Systems, row_numbers
+from bertflow.evaluation.significance import sentence_numbers
 from bertflow.progress import Advance, bar
 from bertflow.similarity import COSINE, unit_rows
 from bertflow.text_keys import hash_texts
@@ -66,6 +66,8 @@ WIDTHS = (128, 64)
 """Sizes of whitening, beside the full one."""
 SLIGHT = 1e-3
 """Penalty of the cosines, whose variance is one: enough to tell equal ones apart."""
+Design = tuple[Float64, Float64]
+"""Columns (n, d) that are regressed on, the first of ones; and penalties (strengths, d)."""
 INPUTS = (("raw",), ("whitening",), ("raw", "whitening"))
 """The embeddings whose features are regressed on."""
 
@@ -78,14 +80,12 @@ class SupervisedCeiling:
         encoder: The raw encoder.
         sets: What will be scored.
         labelled: By task, the labelled pairs that it is predicted from; a task that is not in it, from its own.
-        random_state: Random seed for folds and landmarks.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
     """
 
     encoder: SentenceEncoder
     sets: Sequence[Pairs]
     labelled: Mapping[str, Pairs]
-    random_state: int = 0
     progress: bool | None = None
 
     def facts(self, name: str) -> SystemFacts:
@@ -112,7 +112,7 @@ class SupervisedCeiling:
     def _predicted(self, pairs: Pairs, labelled: Pairs | None) -> Float64:
         both = pairs if labelled is None else joined([pairs, labelled])
         has_label = np.arange(len(both)) >= (0 if labelled is None else len(pairs))
-        folds = sentence_folds(both, self.random_state)
+        folds = sentence_folds(both)
         for fold in range(FOLDS):
             inside, outside = (both.target[has_label & (folds == fold)], both.target[has_label & (folds != fold)])
             if not len(inside) or len(np.unique(outside)) < 2:
@@ -124,25 +124,12 @@ class SupervisedCeiling:
         sentences = both.sentences
         x = self.encoder.encode(sentences, progress=self.progress)
         rows = both.rows(row_numbers(sentences))
-        designs = list(_designs(x, rows, self.random_state))
+        designs = list(_designs(x, rows))
         with bar(len(designs), f"ceiling of {pairs.task}", self.progress, "regressions") as advance:
             return nested_ridge(designs, both.target, folds, has_label, advance)[: len(pairs)]
 
 
-@dataclass(frozen=True)
-class Design:
-    """What is regressed on, with each of some strengths of the penalty.
-
-    Attributes:
-        columns: (n, d), the first of ones.
-        penalties: (strengths, d).
-    """
-
-    columns: Float64
-    penalties: Float64
-
-
-def sentence_folds(pairs: Pairs, seed: int = 0) -> NDArray[np.intp]:
+def sentence_folds(pairs: Pairs) -> Intp:
     """The fold (n,) of each pair, so that no sentence stands in two of them.
 
     Raises:
@@ -150,7 +137,7 @@ def sentence_folds(pairs: Pairs, seed: int = 0) -> NDArray[np.intp]:
     """
     from sklearn.model_selection import GroupKFold
 
-    [(first, second)] = sentence_numbers([(pairs.first, pairs.second)])
+    [(first, second)] = sentence_numbers([pairs])
     nodes = 1 + int(max(first.max(), second.max()))
     edges = coo_array((np.ones(len(pairs)), (first, second)), shape=(nodes, nodes))
     groups = connected_components(edges, directed=False)[1][first]
@@ -161,17 +148,13 @@ def sentence_folds(pairs: Pairs, seed: int = 0) -> NDArray[np.intp]:
             f"{distinct}. Give more pairs."
         )
     folds = np.empty(len(pairs), dtype=np.intp)
-    for fold, (_, members) in enumerate(GroupKFold(FOLDS, shuffle=True, random_state=seed).split(groups, None, groups)):
+    for fold, (_, members) in enumerate(GroupKFold(FOLDS, shuffle=True, random_state=0).split(groups, None, groups)):
         folds[members] = fold
     return folds
 
 
 def nested_ridge(
-    designs: Sequence[Design],
-    gold: Float64,
-    folds: NDArray[np.intp],
-    labelled: NDArray[np.bool_],
-    advance: Advance = int,
+    designs: Sequence[Design], gold: Float64, folds: Intp, labelled: Bools, advance: Advance = int
 ) -> Float64:
     """Predictions (n,) of stacked ridge regressions by nested cross-validation.
 
@@ -202,20 +185,21 @@ def nested_ridge(
     return result
 
 
-def _left_out(design: Design, gold: Float64, folds: NDArray[np.intp], labelled: NDArray[np.bool_]) -> Float64:
+def _left_out(design: Design, gold: Float64, folds: Intp, labelled: Bools) -> Float64:
     """Predictions (folds, strengths, n): entry k of a pair in fold j is made from labelled pairs in neither k nor j."""
+    columns, penalties = design
     members = [folds == fold for fold in range(FOLDS)]
-    own = [design.columns[labelled & one] for one in members]
+    own = [columns[labelled & one] for one in members]
     grams = np.stack([one.T @ one for one in own])
     products = np.stack([one.T @ gold[labelled & where] for one, where in zip(own, members, strict=True)])
-    result = np.empty((FOLDS, len(design.penalties), len(gold)))
+    result = np.empty((FOLDS, len(penalties), len(gold)))
     for k in range(FOLDS):
         for j in range(k, FOLDS):
             kept = [fold for fold in range(FOLDS) if fold not in (k, j)]
             gram, product = grams[kept].sum(0), products[kept].sum(0)
-            weights = [cho_solve(cho_factor(gram + np.diag(penalty)), product) for penalty in design.penalties]
+            weights = [cho_solve(cho_factor(gram + np.diag(penalty)), product) for penalty in penalties]
             for left, scored in ((k, j), (j, k)):
-                result[left][:, members[scored]] = np.stack(weights) @ design.columns[members[scored]].T
+                result[left][:, members[scored]] = np.stack(weights) @ columns[members[scored]].T
     return result
 
 
@@ -225,28 +209,27 @@ def _unit_ranks(values: Float64) -> Float64:
     return ranks / np.maximum(np.linalg.norm(ranks, axis=-1, keepdims=True), np.finfo(float).tiny)
 
 
-def _designs(x: NDArray[np.floating], rows: NDArray[np.intp], seed: int) -> Iterator[Design]:
+def _designs(x: Floats, rows: Intp) -> Iterator[Design]:
     """Each cosine alone, all of them, then all of them with the features of each input.
 
     Args:
         x: Embeddings (sentences, dim).
         rows: Both sides of the pairs (2, n).
-        seed: Random seed for the landmarks.
     """
     views = _views(x)
     ones = np.ones((rows.shape[1], 1))
     cosines = np.hstack([_scaled(COSINE.paired(z[rows[0]], z[rows[1]])[:, None]) for z in views.values()])
     for chosen in (*cosines.T[:, :, None], cosines):
-        yield Design(np.hstack([ones, chosen]), np.array([[0.0] + [SLIGHT] * chosen.shape[1]]))
-    features = {name: _features(unit_rows(views[name]), rows, seed) for name in ("raw", "whitening")}
+        yield np.hstack([ones, chosen]), np.array([[0.0] + [SLIGHT] * chosen.shape[1]])
+    features = {name: _features(unit_rows(views[name]), rows) for name in ("raw", "whitening")}
     for names in INPUTS:
         added = np.hstack([features[name] for name in names])
         free = [0.0] + [SLIGHT] * len(views)
         penalties = np.stack([np.r_[free, np.full(added.shape[1], strength)] for strength in STRENGTHS])
-        yield Design(np.hstack([ones, cosines, added]), penalties)
+        yield np.hstack([ones, cosines, added]), penalties
 
 
-def _views(x: NDArray[np.floating]) -> dict[str, Float64]:
+def _views(x: Floats) -> dict[str, Float64]:
     """The embeddings as they are, and in closed forms that need no labels, by name."""
     raw = np.asarray(x, dtype=np.float64)
     with without_null_warnings():  # dropped, as in the baselines
@@ -256,13 +239,13 @@ def _views(x: NDArray[np.floating]) -> dict[str, Float64]:
     return {"raw": raw, "center": Center().fit_transform(raw), "whitening": white, **reduced}
 
 
-def _features(units: Float64, rows: NDArray[np.intp], seed: int) -> Float64:
+def _features(units: Float64, rows: Intp) -> Float64:
     """|u - v| and u v of each pair under an RBF kernel: (n, landmarks), of total variance one."""
     from sklearn.kernel_approximation import Nystroem
 
     u, v = units[rows[0]], units[rows[1]]
     pairs = _scaled(np.hstack([np.abs(u - v), u * v]))
-    kernel = Nystroem(kernel="rbf", gamma=1.0, n_components=min(LANDMARKS, len(pairs)), random_state=seed)
+    kernel = Nystroem(kernel="rbf", gamma=1.0, n_components=min(LANDMARKS, len(pairs)), random_state=0)
     return _scaled(kernel.fit_transform(pairs))
 
 
@@ -278,20 +261,18 @@ def labelled_pairs(tasks: Sequence[str], data_dir: str | Path) -> dict[str, Pair
 
 
 def ceilings_of(
-    systems: Mapping[str, SentenceEncoder],
-    sets: Sequence[Pairs],
-    labelled: Mapping[str, Pairs],
-    progress: bool | None = None,
+    systems: Systems, sets: Sequence[Pairs], labelled: Mapping[str, Pairs], progress: bool | None = None
 ) -> dict[str, SupervisedCeiling]:
     """The ceiling of each raw encoder among some systems, by the name it has in tables.
 
     Raises:
         UsageError: If a system has such a name already.
     """
-    raw = {name: CEILING + name.removeprefix(RAW) for name in systems if name == RAW or name.startswith(f"{RAW} of ")}
-    for ceiling in raw.values():
-        if ceiling in systems:
-            raise UsageError(f"Two systems would be called {ceiling!r}. Name one as NAME=path, or leave one out.")
-    return {
-        ceiling: SupervisedCeiling(systems[name], sets, labelled, progress=progress) for name, ceiling in raw.items()
-    }
+    found = {}
+    for name, system in systems.items():
+        if name == RAW or name.startswith(f"{RAW} of "):
+            ceiling = CEILING + name.removeprefix(RAW)
+            if ceiling in systems:
+                raise UsageError(f"Two systems would be called {ceiling!r}. Name one as NAME=path, or leave one out.")
+            found[ceiling] = SupervisedCeiling(system, sets, labelled, progress=progress)
+    return found

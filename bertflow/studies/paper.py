@@ -10,7 +10,6 @@ The protocol is the paper's: Spearman of the cosine, STS12-16 as the mean over t
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from bertflow.evaluation.significance import Figure
 from bertflow.files import require_files, require_place
 from bertflow.opening import load
 from bertflow.registry import lookup, several
-from bertflow.results import AbstractResult
+from bertflow.results import AbstractResult, Parts
 from bertflow.studies.literature import published, with_subsets
 from bertflow.studies.paper_lines import (
     MAX_LENGTH,
@@ -117,10 +116,10 @@ class PaperTables(AbstractResult):
     resamples: int
     notes: tuple[str, ...]
 
-    title: ClassVar[str] = "Tables 2 and 3 of Li et al. 2020"
-    format: ClassVar[int | None] = 1
+    title = "Tables 2 and 3 of Li et al. 2020"
+    format = 1
 
-    def parts(self) -> Iterator[Section | str]:
+    def parts(self) -> Parts:
         """Each table, what the flows add, and how the numbers were made."""
         header = ("line", *(task_title(score.task) for score in self.rows[0].scores))
         for table in dict.fromkeys(row.table for row in self.rows):
@@ -148,7 +147,7 @@ class PaperPlan(AbstractResult):
     lines: tuple[PaperLine, ...]
     done: tuple[int, ...]
 
-    def parts(self) -> Iterator[Table | str]:
+    def parts(self) -> Parts:
         """A line each, and how the others are made."""
         rows = ((str(line.number), line.system, "done" if line.number in self.done else "-") for line in self.lines)
         yield Table(("line", "system", "state"), tuple(rows))
@@ -181,14 +180,15 @@ def make_tables(
     plain, tuned, text = (tuple(several(given)) for given in (models, nli_models, nli))
     require_files(*text)
     given = StsSource(tasks, data_dir)
-    wanted = [lookup("task of the tables", {one: one for one in PAPER_TASKS}, one) for one in given.names]
+    for task in given.names:
+        lookup("task of the tables", dict.fromkeys(PAPER_TASKS), task)
     for model in (*plain, *tuned):
         load(model, pooling="first-last-avg", max_length=MAX_LENGTH, device=device)
     lines = paper_lines(plain, tuned, seeds, bool(text))
     if line is not None and show_lines:
         raise UsageError("A line is made, or all are shown, but both were asked for. Leave one out.")
     require_between(1, len(lines), line=line)
-    in_order = tuple(sorted(wanted, key=PAPER_TASKS.index))
+    in_order = tuple(sorted(given.names, key=PAPER_TASKS.index))
     tell = say or (lambda words: None)
     maker = LineMaker(Path(output), data_dir, in_order, text, max_sentences, device, progress)
     sets = {task: with_subsets(load_sts(task, data_dir), AGGREGATION) for task in (() if show_lines else in_order)}
@@ -236,11 +236,11 @@ def _rows(
         at, first = systems.index(f"mean of {group[0].name}"), group[0]
         values = tuple(float(figure.values[systems.index(line.system)]) for line in group)
         printed = round(theirs[first.published].score(figure.task) / 100, 6)
+        mean = float(figure.values[at])
         less: tuple[float | None, float | None, float | None] = (None, None, None)
         if first.flow:
             other = systems.index(f"mean of {Path(first.model).name} last2avg")
-            less = (float(figure.values[at] - figure.values[other]), *figure.interval(at, less=other))
-        mean = float(figure.values[at])
+            less = (mean - float(figure.values[other]), *figure.interval(at, less=other))
         return PaperScore(figure.task, values, mean, spread(values), *figure.interval(at), *less, printed)
 
     for group in groups:

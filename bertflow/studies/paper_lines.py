@@ -199,8 +199,9 @@ class LineMaker:
             system = self._system(line, some[0])
             report = evaluate_sts({line.system: system}, some, self.data_dir, resamples=0, progress=self.progress)
             scores.encoder.update(system.describe())
-            scores.pairs.update({task.pairs.task: task.pairs.digest() for task in report.tasks})
-            scores.similarities.update({task.pairs.task: task.similarities[0].tolist() for task in report.tasks})
+            for task in report.tasks:
+                scores.pairs[task.pairs.task] = task.pairs.digest()
+                scores.similarities[task.pairs.task] = task.similarities[0].tolist()
         write_record(self.folder(line) / "scores.json", asdict(scores))
 
     def _system(self, line: PaperLine, task: str) -> SentenceEncoder:

@@ -26,19 +26,19 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GroupKFold, StratifiedKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from bertflow import TransformerEncoder
-from bertflow.calibration.spelling import parse_calibrator
+from bertflow.array_types import Bools, Float32, Float64, Intp
+from bertflow.calibration.spelling import RAW, parse_calibrator
 from bertflow.data.labelled import LabelledText, TaggedText, entities
 from bertflow.encoder.words import encode_words, word_places
 from bertflow.errors import DataError, without_null_warnings
-from bertflow.evaluation.poolings import RAW, WEIGHTED, recipe_of, try_poolings
-from bertflow.evaluation.significance import Float64, pair_weights
+from bertflow.evaluation.poolings import WEIGHTED, recipe_of, try_poolings
+from bertflow.evaluation.significance import pair_weights
 from bertflow.evaluation.sweeping import Candidate, Sweep, SweepRow
 from bertflow.tables import interval, number
 from bertflow.text_keys import text_key
@@ -52,7 +52,7 @@ TOKENS = ("mean", "cls")
 """Token reductions that are tried by default: the mean of a word's pieces, and the first of them."""
 COMPARED = (RAW, "whitening")
 """What every pooling is probed after, by default."""
-Split = tuple[NDArray[np.intp], NDArray[np.intp]]
+Split = tuple[Intp, Intp]
 """Words to fit on, and words that are held out."""
 
 
@@ -101,7 +101,7 @@ def probe_texts(
         )
     encoder.count_tokens(labelled.texts)
 
-    def measure(candidate: Candidate, x: NDArray[np.float32]) -> Iterator[SweepRow]:
+    def measure(candidate: Candidate, x: Float32) -> Iterator[SweepRow]:
         if candidate.pooling != WEIGHTED:
             found = accuracy_of_folds(x, labelled.labels, folds, seed)
             accuracy, deviation = float(found.mean()), float(found.std(ddof=1))
@@ -120,7 +120,7 @@ def probe_texts(
     return TextProbe(["accuracy"], rows, described, {**about, "source": labelled.source}, [how], scratch)
 
 
-def accuracy_of_folds(x: NDArray[np.float32], labels: Sequence[str], folds: int, seed: int) -> NDArray[np.float64]:
+def accuracy_of_folds(x: Float32, labels: Sequence[str], folds: int, seed: int) -> Float64:
     """Accuracy (folds,) of a logistic regression on embeddings (n, width), each fold left out in turn."""
     pipeline = make_pipeline(StandardScaler(), LogisticRegression(max_iter=ITERATIONS))
     splits = StratifiedKFold(folds, shuffle=True, random_state=seed)
@@ -148,13 +148,13 @@ class Gold:
         spelled: Whether the tags spell entities.
     """
 
-    tags: NDArray[np.intp]
+    tags: Intp
     names: Sequence[str]
-    sentence: NDArray[np.intp]
-    group: NDArray[np.intp]
+    sentence: Intp
+    group: Intp
     spelled: bool
 
-    def counts(self, guessed: NDArray[np.intp]) -> Float64:
+    def counts(self, guessed: Intp) -> Float64:
         """For each text and tag (or all entities at once): right, guessed and true ones; (texts, tags or 1, 3)."""
         counts = np.zeros((self.group.max() + 1, 1 if self.spelled else len(self.names), 3))
         if not self.spelled:
@@ -162,15 +162,11 @@ class Gold:
             for column, tags, chosen in ((0, self.tags, right), (1, guessed, ...), (2, self.tags, ...)):
                 np.add.at(counts[..., column], (self.group[chosen], tags[chosen]), 1)
             return counts
-        for words in self.by_sentence():
+        bounds = [0, *(np.flatnonzero(np.diff(self.sentence)) + 1), len(self.sentence)]
+        for words in map(slice, bounds, bounds[1:]):
             made, true = (entities([self.names[tag] for tag in tags[words]]) for tags in (guessed, self.tags))
             counts[self.group[words.start], 0] += len(made & true), len(made), len(true)
         return counts
-
-    def by_sentence(self) -> Iterator[slice]:
-        """The words of each sentence that has any."""
-        bounds = [0, *(np.flatnonzero(np.diff(self.sentence)) + 1), len(self.sentence)]
-        return (slice(*bounds[at : at + 2]) for at in range(len(bounds) - 1))
 
     def splits(self, folds: int, seed: int) -> list[Split]:
         """Folds of whole sentences, the same texts in one.
@@ -186,7 +182,7 @@ class Gold:
         return found
 
 
-def gold_of(text: TaggedText, read: NDArray[np.bool_]) -> Gold:
+def gold_of(text: TaggedText, read: Bools) -> Gold:
     """The tags of the words that are read; ``read`` is for all words, one sentence after the other."""
     numbers = {name: at for at, name in enumerate(text.names)}
     keys = [text_key(" ".join(words)) for words in text.sentences]
@@ -213,9 +209,7 @@ def interval_of(counts: Float64, seed: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def guess_tags(
-    x: NDArray[np.float32], tags: NDArray[np.intp], splits: Sequence[Split], calibrator: str = RAW
-) -> NDArray[np.intp]:
+def guess_tags(x: Float32, tags: Intp, splits: Sequence[Split], calibrator: str = RAW) -> Intp:
     """The tag (n,) of each word (n, width) by a classifier that has not seen its fold."""
     guessed = np.empty_like(tags)
     for train, held_out in splits:
@@ -261,7 +255,7 @@ def probe_words(
     gold = gold_of(text, places.read)
     splits = gold.splits(folds, seed)
 
-    def measure(candidate: Candidate, x: NDArray[np.float32]) -> Iterator[SweepRow]:
+    def measure(candidate: Candidate, x: Float32) -> Iterator[SweepRow]:
         for name in calibrators:
             guessed = guess_tags(x, gold.tags, splits, name)
             counts = gold.counts(guessed)

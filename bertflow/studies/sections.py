@@ -23,14 +23,14 @@ from typing import Any
 
 import numpy as np
 
-from bertflow import SentenceEncoder
 from bertflow.correlation import FEWEST, spearman
 from bertflow.data.pairs import Pairs
 from bertflow.data.sts_tasks import task_title
-from bertflow.evaluation.edits import LEVELS, edit_distance
+from bertflow.evaluation.edits import LEVELS, edits_of
 from bertflow.evaluation.evaluating import Addition, score_sets
 from bertflow.evaluation.report import Report
 from bertflow.evaluation.score_table import Column
+from bertflow.evaluation.sides import Systems
 from bertflow.files import to_json
 from bertflow.studies.ceiling import CEILING, RAW, SupervisedCeiling, ceilings_of
 from bertflow.tables import MISSING, Section, Table, interval, number
@@ -54,7 +54,7 @@ class CeilingStudy(Addition):
     labelled: Mapping[str, Pairs]
 
     def scorers(
-        self, systems: Mapping[str, SentenceEncoder], sets: Sequence[Pairs], progress: bool | None
+        self, systems: Systems, sets: Sequence[Pairs], progress: bool | None
     ) -> Mapping[str, SupervisedCeiling]:
         """The ceilings."""
         return ceilings_of(systems, sets, self.labelled, progress)
@@ -128,7 +128,7 @@ class LexicalStudy(Addition):
     pairs: Pairs
     similarity: str = "cosine"
 
-    def add_to(self, report: Report, systems: Mapping[str, SentenceEncoder], progress: bool | None) -> Report:
+    def add_to(self, report: Report, systems: Systems, progress: bool | None) -> Report:
         """A section, and lexical.json."""
         rows = list(lexical_rows(systems, self.pairs, self.similarity, progress))
         left_out = [name for name in systems if name not in {row.system for row in rows}]
@@ -161,7 +161,7 @@ class LexicalRow:
 
 
 def lexical_rows(
-    systems: Mapping[str, SentenceEncoder], pairs: Pairs, similarity: str = "cosine", progress: bool | None = None
+    systems: Systems, pairs: Pairs, similarity: str = "cosine", progress: bool | None = None
 ) -> Iterator[LexicalRow]:
     """How the similarities of the gold scores, and of every system, go with the edit distance of the pairs.
 
@@ -170,9 +170,8 @@ def lexical_rows(
     report = score_sets(systems, [pairs], similarity, resamples=0, force=True, progress=progress)
     leaks, gold = {row.system for row in report.rows if row.label_leak}, pairs.target
     scores = {GOLD: gold} | dict(zip(systems, report.tasks[0].similarities, strict=True))
-    for level, cut in LEVELS.items():
-        edits = [edit_distance(cut(a), cut(b)) for a, b in zip(pairs.first, pairs.second, strict=True)]
-        distances = np.array(edits, dtype=np.float64)
+    for level in LEVELS:
+        distances = edits_of(pairs, level)
         near = distances <= NEAR
         for name, found in scores.items():
             if name not in leaks:
@@ -185,9 +184,7 @@ def lexical_rows(
 
 def lexical_section(title: str, rows: Sequence[LexicalRow], left_out: Sequence[str] = ()) -> Section:
     """A line a system, x 100, on the task of this title, and how the numbers were made."""
-    by_system: dict[str, list[LexicalRow]] = {}
-    for row in rows:
-        by_system.setdefault(row.system, []).append(row)
+    by_system = {row.system: [one for one in rows if one.system == row.system] for row in rows}
     levels = by_system[GOLD]
     near = [f"gold, at most {NEAR} {row.level} ({row.near} pairs)" for row in levels]
     header = (f"lexical, {title}", "gold", *(f"edits of {row.level}" for row in levels), *near)

@@ -15,12 +15,12 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from bertflow.results import AbstractResult
+from bertflow.results import AbstractResult, Parts
 from bertflow.tables import Section, Table, cell
 from bertflow.words.encoder import WordEncoder
 from bertflow.words.tokens import MARKS, Tokens, mark_of, read_token
@@ -75,7 +75,7 @@ class InputRows(AbstractResult):
     texts: Sequence[Mapping[str, Any]]
     compared: Sequence[Mapping[str, Any]]
 
-    def parts(self) -> Iterator[Section | str]:
+    def parts(self) -> Parts:
         """The tokens of each text, what their embeddings are made of, and the pieces in two places."""
         names = [*self.terms, "layer 0"]
         header = ("token", "piece", "id", "segment", "position", "mask", *(f"|{name}|" for name in names))
@@ -193,7 +193,7 @@ class Vocabulary(AbstractResult):
         encoder: The model that has it, if it is known; it may have no weights.
     """
 
-    not_in_json: ClassVar[tuple[str, ...]] = ("tokens",)
+    not_in_json = ("tokens",)
 
     size: int
     mark: str
@@ -208,7 +208,7 @@ class Vocabulary(AbstractResult):
         shown = min(n, len(tokens))
         return [tokens[index * len(tokens) // shown] for index in range(shown)]
 
-    def parts(self) -> Iterator[Table | str]:
+    def parts(self) -> Parts:
         """Counts, examples and lengths."""
         lines = [
             (KINDS[kind], f"{len(tokens):,}", f"{100 * len(tokens) / self.size:.1f} %")

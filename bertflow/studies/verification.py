@@ -14,12 +14,12 @@ occurs in a pair, as its authors did (bojone/BERT-whitening, eng/eval.py): trans
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertflow import TransformerEncoder, Whitening
+from bertflow.array_types import Float32
 from bertflow.data.pairs import Pairs, unique_sentences
 from bertflow.data.sts import StsSource
 from bertflow.data.sts_tasks import SUITES, task_title
@@ -29,7 +29,7 @@ from bertflow.evaluation.sides import row_numbers
 from bertflow.evaluation.significance import Place
 from bertflow.opening import load_transformer
 from bertflow.progress import unsaid, working
-from bertflow.results import AbstractResult
+from bertflow.results import AbstractResult, Parts
 from bertflow.similarity import COSINE
 from bertflow.studies.literature import published, with_subsets
 from bertflow.tables import Table, number
@@ -144,14 +144,14 @@ class Verification(AbstractResult):
     dim: int
     text_forms: tuple[str, ...]
 
-    title: ClassVar[str] = "Published figures"
+    title = "Published figures"
 
     @property
     def failed(self) -> int:
         """How many figures are not reproduced."""
         return sum(not row.passed for row in self.rows)
 
-    def parts(self) -> Iterator[Table | str]:
+    def parts(self) -> Parts:
         """A line a figure, what came out, whose figures these are, and how ours were made."""
         header = ("figure", "aggregation", "tokens", "published", "ours", "difference", "verdict", "source")
         yield Table(header, tuple(row.cells() for row in self.rows))
@@ -232,7 +232,7 @@ def verify(
     return Verification(tuple(rows), recipe_of(encoder, "max_length"), encoder.dim, tuple(forms))
 
 
-def _verified(check: Check, x: NDArray[np.float32], sets: Mapping[str, Pairs], row_of: Mapping[str, int]) -> Check:
+def _verified(check: Check, x: Float32, sets: Mapping[str, Pairs], row_of: Mapping[str, int]) -> Check:
     pairs = with_subsets(sets[check.task], check.aggregation)
     if check.whitened:
         fitted = np.concatenate([rows for split in FITTED_ON[check.task] for rows in sets[split].rows(row_of)])

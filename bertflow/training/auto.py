@@ -29,12 +29,13 @@ import numpy as np
 from scipy.special import entr
 
 from bertflow.affine import AffineMap, identity_map, whitening_map
+from bertflow.array_types import Float64
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.pooling import parse_pooling
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, without_null_warnings
 from bertflow.maps import head_of
-from bertflow.moments import Float64, Moments, require_scale
+from bertflow.moments import Moments, require_scale
 from bertflow.training.recipe import Recipe
 
 STEEP = 60.0
@@ -97,7 +98,7 @@ def entropy_rank(shares: Float64) -> float:
     return float(np.exp(entr(shares).sum()))
 
 
-def plain_moments(encoder: SentenceEncoder | None = None, sentences: Sequence[str] | None = None) -> Moments | None:
+def plain_moments(encoder: SentenceEncoder | None, sentences: Sequence[str] | None) -> Moments | None:
     """Moments of the plain mean of the layers that a pooling by token frequency reads; None for other poolings."""
     if not isinstance(encoder, TransformerEncoder) or not sentences:
         return None

@@ -13,22 +13,22 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from bertflow.array_types import Floats, Int64
 from bertflow.encoder.device import sent
 from bertflow.errors import DataError, UsageError
 from bertflow.moments import BLOCK, Moments, require_finite
 from bertflow.store.store import EmbeddingStore
 
-Embeddings = Tensor | NDArray[np.floating] | EmbeddingStore
+Embeddings = Tensor | Floats | EmbeddingStore
 """Embeddings (n, dim): in memory, memory-mapped, or in a store."""
 Rows = Embeddings | Sequence[str]
 """Embeddings, or n sentences."""
 Batch = Tensor | list[str]
 
 
-def take(rows: Rows, index: NDArray[np.int64]) -> Batch:
+def take(rows: Rows, index: Int64) -> Batch:
     """The rows at ``index``, as a tensor or as a list of sentences."""
     if isinstance(rows, Tensor):
         return rows[sent(torch.from_numpy(index), rows.device)]
@@ -39,12 +39,12 @@ def take(rows: Rows, index: NDArray[np.int64]) -> Batch:
     return [rows[i] for i in index]
 
 
-def rows_of(units: NDArray[np.int64], unit: int) -> NDArray[np.int64]:
+def rows_of(units: Int64, unit: int) -> Int64:
     """All rows of the units that begin at ``units``."""
     return (units[:, None] + np.arange(unit)).ravel()
 
 
-def seeded_order(n: int, *key: int) -> NDArray[np.int64]:
+def seeded_order(n: int, *key: int) -> Int64:
     """A permutation of 0 .. n-1, a pure function of ``key``."""
     return np.random.default_rng(key).permutation(n)
 
@@ -55,7 +55,7 @@ HELD_OUT_LEAST = 16
 """Number of rows from which they say something about a density."""
 
 
-def hold_out(n: int, share: float, seed: int, unit: int = 1) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def hold_out(n: int, share: float, seed: int, unit: int = 1) -> tuple[Int64, Int64]:
     """Which of ``n`` rows to train on, and which to hold out: the first rows of units of ``unit`` rows, rising.
 
     Rows after the last whole unit are left out.
@@ -109,7 +109,7 @@ class ShuffledBatches:
     """
 
     rows: Rows
-    units: NDArray[np.int64]
+    units: Int64
     batch_size: int
     seed: int
     unit: int = 1
@@ -169,7 +169,7 @@ class InOrder:
         return iter(self.rows.split(self.size) if len(self.rows) else ())
 
 
-def gathered(x: Embeddings, index: NDArray[np.int64]) -> Tensor:
+def gathered(x: Embeddings, index: Int64) -> Tensor:
     """The rows of ``x`` at ``index`` as a tensor, float32 or float64.
 
     Raises:
@@ -188,7 +188,7 @@ def gathered(x: Embeddings, index: NDArray[np.int64]) -> Tensor:
     return rows if rows.dtype == torch.float64 else rows.float()
 
 
-def moments_of_rows(x: Embeddings, index: NDArray[np.int64]) -> Moments:
+def moments_of_rows(x: Embeddings, index: Int64) -> Moments:
     """Moments of some rows, read in blocks, so that memory does not grow with their number.
 
     Raises:

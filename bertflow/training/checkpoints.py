@@ -103,9 +103,8 @@ def steps_of(checkpoint: Path) -> int:
     except FileNotFoundError:
         raise DataError(f"The checkpoint {checkpoint} is missing. Give one of a run's checkpoints/, or auto.") from None
     except (RuntimeError, KeyError, TypeError, EOFError, OSError, pickle.UnpicklingError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(
-            f"{checkpoint} should be a checkpoint to go on from, but cannot be read: {reason}. "
+            f"{checkpoint} should be a checkpoint to go on from, but cannot be read: {reason_of(error)}. "
             "Delete it to go on from an older one."
         ) from None
 

@@ -29,7 +29,6 @@ from bertflow.flow.actnorm import ActNorm, initialize
 from bertflow.flow.glow import FlowMap
 from bertflow.flow.transforms import LULinear
 from bertflow.moments import require_finite
-from bertflow.registry import lookup
 from bertflow.training.batches import Batch, InOrder, ShuffledBatches
 from bertflow.training.checkpoints import Clock, StopAfter
 from bertflow.training.divergence import KeepGoodStates, is_due
@@ -272,11 +271,10 @@ def build_optimizer(flow: FlowMap, recipe: Recipe, total: float) -> dict[str, An
         {"params": [p for p in flow.parameters() if (id(p) in linear) == learned_map], "lr": rate}
         for learned_map, rate in rates.items()
     ]
-    build = lookup("optimizer", OPTIMIZERS, recipe.optimizer)
-    optimizer = build([group for group in groups if group["params"]], weight_decay=recipe.weight_decay)
-    warmup = min(recipe.warmup_steps, total // 4)
-    decay = lookup("decay", DECAYS, recipe.decay)
-    return scheduled(optimizer, lambda step: learning_rate_factor(step, total, int(warmup), decay))
+    used = [group for group in groups if group["params"]]
+    optimizer = OPTIMIZERS[recipe.optimizer](used, weight_decay=recipe.weight_decay)
+    warmup, decay = int(min(recipe.warmup_steps, total // 4)), DECAYS[recipe.decay]
+    return scheduled(optimizer, lambda step: learning_rate_factor(step, total, warmup, decay))
 
 
 Factor = Callable[[int], float]

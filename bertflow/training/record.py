@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertflow.array_types import Floats
 from bertflow.errors import how_many
 
 ENOUGH_TEXT = 1000
@@ -39,7 +39,7 @@ class Gaussianity:
     sampling: float
 
 
-def gaussianity(z: NDArray[np.floating]) -> Gaussianity:
+def gaussianity(z: Floats) -> Gaussianity:
     """Measure the rows z (n, dim), n >= 2."""
     from scipy import stats  # takes half a second
 
@@ -59,7 +59,7 @@ def gaussianity(z: NDArray[np.floating]) -> Gaussianity:
     )
 
 
-def _rms(values: NDArray[np.float64]) -> float:
+def _rms(values: Floats) -> float:
     return float(np.sqrt(np.square(values).mean())) if values.size else 0.0
 
 
@@ -128,11 +128,10 @@ class FitRecord:
         """One line."""
         if self.untrained:
             return self.untrained
-        own = self.held_out_bits is None
-        bits, gaussian = self.train_bits if own else self.held_out_bits, self.held_out_bits_gaussian
-        gaussian = self.train_bits_gaussian if own else gaussian
-        name = "training" if own else "held-out"
-        if bits is None or gaussian is None:
+        name, bits, gaussian = "training", self.train_bits, self.train_bits_gaussian
+        if self.held_out_bits is not None:
+            name, bits, gaussian = "held-out", self.held_out_bits, self.held_out_bits_gaussian
+        if gaussian is None:
             return f"The flow needs {bits:.4f} bits per dimension on {name} text."
         word = "as well as" if abs(bits - gaussian) < EVEN else "better than" if bits < gaussian else "worse than"
         numbers = f"{bits:.4f} bits per dimension, whitening {gaussian:.4f} (lower is better)"

@@ -42,6 +42,12 @@ INTERACTIVE = ("bash", "interactive")
 """Names of SLURM jobs in which a user types: what runs there is one process, as Lightning sees it too."""
 PLACE = ("accelerator", "devices", "enable_progress_bar", "logger", "num_nodes", "profiler", "strategy")
 """Options of a Trainer that only say where and how it runs."""
+KNOWN = (
+    ".*LeafSpec.* is deprecated",
+    "(Checkpoint|Experiment logs) directory .* exists and is not empty",
+    "The dirpath has changed from",
+)
+"""Warnings that are hidden."""
 LIGHTNING = ("pytorch_lightning", "lightning_fabric")
 """Loggers of its banners: available devices, why the fit ended, what else could be installed."""
 
@@ -50,10 +56,8 @@ LIGHTNING = ("pytorch_lightning", "lightning_fabric")
 def known_warnings() -> Iterator[None]:
     """Hide the warnings that Lightning 2.6 itself causes under torch 2.13, and those about a resumed run."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated", category=FutureWarning)
-        warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
-        warnings.filterwarnings("ignore", message="Experiment logs directory .* exists and is not empty")
-        warnings.filterwarnings("ignore", message="The dirpath has changed from")
+        for message in KNOWN:
+            warnings.filterwarnings("ignore", message=message)
         yield
 
 
@@ -158,7 +162,7 @@ def build_trainer(
     callbacks = options["callbacks"]
     if given.get("barebones"):  # refuses everything that takes time
         ours = ("callbacks", *LIMITS)
-        return _trainer({**launched(), **{name: options[name] for name in options if name in ours or name in given}})
+        return _trainer(launched() | {name: options[name] for name in options if name in ours or name in given})
     checkpoints = output / "checkpoints"
     plugins = _listed(given.get("plugins"))
     if given.get("enable_checkpointing") is not False and not given.get("fast_dev_run"):

@@ -25,10 +25,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from bertflow.array_types import Float32
 from bertflow.encoder.architecture import longest_input
 from bertflow.encoder.locating import open_model
 from bertflow.encoder.model import BlockStack, word_embeddings
@@ -219,7 +219,7 @@ class WordEncoder:
         at = find_word(tokens, mention, self.tokenizer)
         return {"pieces": tokens.encoding.tokens[at.start : at.stop], "tokens": list(at), "segment": tokens.segments[0]}
 
-    def contextual(self, mentions: Sequence[Mention], poolings: Sequence[str]) -> dict[str, NDArray[np.float32]]:
+    def contextual(self, mentions: Sequence[Mention], poolings: Sequence[str]) -> dict[str, Float32]:
         """One vector for each mention by each pooling; mentions of one sentence that follow one another share a pass.
 
         Args:
@@ -241,7 +241,7 @@ class WordEncoder:
                 found[spelling].append(_pool_pieces(read, row))
         return {spelling: np.array(vectors) for spelling, vectors in found.items()}
 
-    def static(self, words: Sequence[str], pooling: str = "mean") -> NDArray[np.float32]:
+    def static(self, words: Sequence[str], pooling: str = "mean") -> Float32:
         """One vector for each word: rows of the embedding matrix, no position, no segment, no LayerNorm; (n, dim).
 
         Args:
@@ -255,7 +255,7 @@ class WordEncoder:
         matrix = word_embeddings(self.stack.model)
         return np.array([_pool_pieces([matrix[spelled_alike(self.tokenizer, word)]], row) for word in words])
 
-    def nearest(self, vector: NDArray[np.float32], without: Sequence[str], k: int = 10) -> dict[str, float]:
+    def nearest(self, vector: Float32, without: Sequence[str], k: int = 10) -> dict[str, float]:
         """The words of the vocabulary whose static vectors are the most like a vector (dim,), and their cosines."""
         words, known = whole_words(self.tokenizer), {normalize(self.tokenizer, word) for word in without}
         matrix = word_embeddings(self.stack.model)[list(words.values())].numpy()
@@ -278,13 +278,13 @@ class WordEncoder:
         return row
 
 
-def _pool_pieces(layers: Sequence[Tensor], row: Pooling) -> NDArray[np.float32]:
+def _pool_pieces(layers: Sequence[Tensor], row: Pooling) -> Float32:
     """One vector of the pieces of a word, from the layers of a row; each (piece, dim)."""
     every = torch.ones(1, len(layers[0]), dtype=torch.bool)
     return np.asarray(pool([layer[None] for layer in layers], TokenViews(every, every), row)[0], np.float32)
 
 
-def read_static_words(model: str | Path, revision: str | None = None) -> tuple[tuple[str, ...], NDArray[np.float32]]:
+def read_static_words(model: str | Path, revision: str | None = None) -> tuple[tuple[str, ...], Float32]:
     """The words (n) that a model's tokenizer keeps whole, and their static vectors (n, dim), without its blocks.
 
     Raises:

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import methodcaller
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertflow.array_types import Float32, Float64, Floats
 from bertflow.files import write_text
 from bertflow.progress import working
-from bertflow.results import AbstractResult, ready_for_json
+from bertflow.results import AbstractResult, Parts, ready_for_json
 from bertflow.similarity import COSINE, SIMILARITIES
 from bertflow.tables import REST, Section, Table, cell
 from bertflow.words.encoder import WordEncoder
@@ -64,8 +64,8 @@ class Panel:
     """
 
     labels: Labels
-    cosine: NDArray[np.float64]
-    euclidean: NDArray[np.float64]
+    cosine: Float64
+    euclidean: Float64
     offsets: tuple[Offset, ...]
 
     def of(self, measure: str, pair: Labels) -> float:
@@ -98,8 +98,8 @@ class StudyResult(AbstractResult):
         written: What was written where, in one line; empty if nothing was.
     """
 
-    name: ClassVar[str] = "words"
-    not_in_json: ClassVar[tuple[str, ...]] = ("study", "written")
+    name = "words"
+    not_in_json = ("study", "written")
 
     study: Study
     encoder: Mapping[str, Any]
@@ -132,7 +132,7 @@ class StudyResult(AbstractResult):
             ],
         }
 
-    def parts(self) -> Iterator[Table | Section | str]:
+    def parts(self) -> Parts:
         """Where the words are, how alike they are, and what that says."""
         yield self.study.title
         places = (
@@ -156,7 +156,7 @@ class StudyResult(AbstractResult):
         if self.written:
             yield self.written
 
-    def answer(self) -> Iterator[Table | Section | str]:
+    def answer(self) -> Parts:
         """How alike the words are at the middle and the last pooling, and what that says: as much as a screen shows."""
         asked = [*enumerate(self.static.offsets)][::2]
         cells = {" ~ ".join(one.of): methodcaller("offset", at, 0) for at, one in asked}
@@ -259,7 +259,7 @@ def placed(one: float, other: float) -> str:
     return "above" if one > other else "below"
 
 
-def compare_offsets(x: NDArray[np.floating[Any]], labels: Labels, names: Labels) -> Offset:
+def compare_offsets(x: Floats, labels: Labels, names: Labels) -> Offset:
     """Compare a - b with c - d, by their ``names`` among the ``labels`` of the rows of x (n, dim)."""
     a, b, c, d = (np.asarray(x[labels.index(name)], np.float64) for name in names)
     first, second = a - b, c - d
@@ -269,7 +269,7 @@ def compare_offsets(x: NDArray[np.floating[Any]], labels: Labels, names: Labels)
     return Offset((" - ".join(names[:2]), " - ".join(names[2:])), cosine, lengths, ratio)
 
 
-def _panel(x: NDArray[np.float32], study: Study) -> Panel:
+def _panel(x: Float32, study: Study) -> Panel:
     labels = study.labels
     offsets = [names for a, b, c, d in study.offsets for names in ((a, b, c, d), (a, c, b, d))]
     return Panel(

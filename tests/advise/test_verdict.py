@@ -188,14 +188,16 @@ NARROW = dict.fromkeys(CANDIDATES, ("The text is narrow.",))
     ids=["likely", "proven by mined pairs", "proven by labels", "labels prove nothing"],
 )
 def test_a_veto_puts_a_change_beside_the_encoder_unless_labels_prove_it(evidence, system, beside):
-    decision = decide(geometry(CONE), evidence, "", "search", RAW_SHAPE, ("whitening(8)",), vetoes=NARROW)
+    decision = decide(geometry(CONE), evidence, "", "search", RAW_SHAPE, ("whitening(8)",), vetoes=NARROW.get)
     assert (decision.system, decision.beside) == (system, beside)
     assert ("The text is narrow." in decision.reasons) == bool(beside)
     assert (decision.verdict == RESCALE) == bool(beside)
 
 
 def test_a_veto_of_another_candidate_is_none():
-    decision = decide(geometry(CONE), [], "", "search", RAW_SHAPE, ("whitening(8)",), vetoes={"whitening": ("No.",)})
+    decision = decide(
+        geometry(CONE), [], "", "search", RAW_SHAPE, ("whitening(8)",), vetoes={"whitening": ("No.",)}.get
+    )
     assert (decision.system, decision.beside) == ("whitening(8)", "")
 
 
@@ -412,7 +414,7 @@ def test_every_verdict_has_its_row():
 def test_what_divides_by_nothing_takes_the_place_of_what_is_vetoed():
     def decided(vetoes, safe="whitening(8)", evidence=()):
         given = geometry(CONE), evidence, "", "search", RAW_SHAPE, ("whitening",)
-        decision = decide(*given, vetoes=vetoes, safe=safe)
+        decision = decide(*given, vetoes=vetoes.get, safe=safe)
         written = [reason for reason in decision.reasons if f"with {decision.system} and " in reason]
         assert len(written) == len(evidence) * (decision.system != "raw")  # what pairs say of what is written
         return decision.system, decision.standing, decision.beside
@@ -442,7 +444,7 @@ def test_pairs_that_measure_the_purpose_keep_a_safe_candidate_from_the_encoder(p
     found = [figures(kind, gains=PERHAPS_WORSE)]
     narrow = {"whitening": ("The text is narrow.",)}
     given = geometry(CONE), found, "", purpose, RAW_SHAPE, ("whitening",)
-    decision = decide(*given, vetoes=narrow, safe="whitening(8)")
+    decision = decide(*given, vetoes=narrow.get, safe="whitening(8)")
     assert decision.system == system
     assert any("is not used." in reason for reason in decision.reasons) == (system == "raw")
 
@@ -451,6 +453,6 @@ def test_a_recipe_that_was_not_wanted_is_not_told():
     gains = {"whitening": BETTER, "whitening(8)": WORSE, "flow": NOISE, "flow(8)": NOISE}
     mined = [figures(MINED, gains=gains)]
     given = geometry(CONE), mined, "", "search", RAW_SHAPE, ("whitening(8)",)
-    vetoed = decide(*given, vetoes={"whitening": ("The text is narrow.",)})
+    vetoed = decide(*given, vetoes={"whitening": ("The text is narrow.",)}.get)
     assert (vetoed.system, vetoed.beside) == ("raw", "whitening")
     assert not any("So whitening(8) is not used." in reason for reason in vetoed.reasons)

@@ -249,7 +249,7 @@ def test_numbers_of_numpy_are_numbers_and_are_saved(tmp_path):
 
 @pytest.mark.parametrize("n", [0, -1, "4", 2.0, True])
 def test_a_number_of_samples_is_a_whole_number(n):
-    with pytest.raises(UsageError, match=r"^sample\(n\) draws a whole number of rows, 1 or more, got "):
+    with pytest.raises(UsageError, match=r"^sample\(n\) takes a whole number of rows, 1 or more, got "):
         FlowCalibrator(n_components=1).fit(X).sample(n)
 
 

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from bertflow.evaluation.aggregation import SUBSET, ScoredTask, partitions, task_figures
+from bertflow.data.pairs import Pairs
+from bertflow.evaluation.aggregation import SUBSET, ScoredTask, task_figures
 
 from .conftest import toy_pairs
 
@@ -43,7 +44,8 @@ def test_the_sizes_of_the_sub_sets_are_their_pairs():
 
 
 def test_sub_sets_need_not_lie_together():
-    mixed = partitions(["a", "b", "a", "b", "b"])[1]
+    pairs = Pairs("mine", ("x",) * 5, ("y",) * 5, subsets=("a", "b", "a", "b", "b"))
+    mixed = ScoredTask(pairs, "cosine", np.empty((0, 5))).partitions()[1]
     assert [group.tolist() for group in mixed.groups] == [[0, 2], [1, 3, 4]]
 
 

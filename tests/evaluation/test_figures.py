@@ -75,7 +75,7 @@ def test_a_suite_is_the_mean_of_its_tasks(sts7, aggregation):
 
 def test_a_suite_is_resampled_by_sentence_all_tasks_together(sts7):
     tasks = [scored(pairs) for pairs in sts7]
-    numbers = sentence_numbers([(pairs.first, pairs.second) for pairs in sts7])
+    numbers = sentence_numbers(sts7)
     rows = list(sentence_weights(numbers, RESAMPLES, generator(SEED, "sts7")))
     expected = []
     for block in rows:

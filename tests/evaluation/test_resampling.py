@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from bertflow.data.pairs import Pairs
 from bertflow.evaluation.significance import UNIT, generator, pair_weights, sentence_numbers, sentence_weights
 
 
@@ -28,7 +29,7 @@ def test_a_task_is_resampled_alike_whatever_else_is_scored():
 
 
 def test_one_text_has_one_number_in_every_task():
-    first, second = sentence_numbers([(("A dog.", "b"), ("c", "d")), (("c",), ("a DOG",))])
+    first, second = sentence_numbers([Pairs("one", ("A dog.", "b"), ("c", "d")), Pairs("two", ("c",), ("a DOG",))])
     assert first.tolist() == [[0, 1], [2, 3]]
     assert second.tolist() == [[2], [0]]
 

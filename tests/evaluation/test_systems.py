@@ -145,7 +145,8 @@ def test_an_encoder_and_what_was_fitted_on_it_share_their_baselines(tiny_bert, c
 
 def test_the_raw_encoder_of_a_run_has_its_own_name_if_it_is_given_too(tiny_bert, calibrated):
     other = open_system(str(tiny_bert), device="cpu", pooling="cls")
-    raw = open_system(str(tiny_bert), "plain", device="cpu", pooling="mean(1,2)", max_length=32)
+    raw = open_system(str(tiny_bert), device="cpu", pooling="mean(1,2)", max_length=32)
+    raw.name = "plain"
     systems = built([open_system(str(calibrated[1]), device="cpu"), raw, other], "center", SENTENCES)
     assert {"raw of plain (mean(1,2))", "center of plain", "mine"} < set(systems)
 

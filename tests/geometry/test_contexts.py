@@ -111,7 +111,7 @@ def random_words(contexts=70, words=12):
 
 
 def test_the_parts_are_what_the_slow_twin_says_and_sum_to_one():
-    found = dot_product_parts(random_words())
+    found = dot_product_parts(random_words(), {})
     np.testing.assert_allclose([found.pmi, found.log_frequency, found.bias], slow_parts(random_words()), atol=1e-10)
     assert found.pmi + found.log_frequency + found.bias == pytest.approx(1)
     assert (found.contexts, found.words, found.corpus) == (70, 12, None)
@@ -120,7 +120,7 @@ def test_the_parts_are_what_the_slow_twin_says_and_sum_to_one():
 def test_contexts_that_are_all_alike_hold_no_pmi():
     masked = random_words()
     alike = MaskedWords(np.repeat(masked.contexts[:1], 9, axis=0), masked.vectors, 0 * masked.bias, masked.words)
-    found = dot_product_parts(alike)
+    found = dot_product_parts(alike, {})
     assert (found.pmi, found.log_frequency) == (pytest.approx(0, abs=1e-12), pytest.approx(1))
 
 

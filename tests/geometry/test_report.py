@@ -271,10 +271,11 @@ def test_without_matplotlib_the_page_has_its_tables_and_one_note_with_the_pip_li
     assert "<li>Training: no &lt; history.</li>" in found.stdout
 
 
-def test_the_calibration_curve_is_the_mean_of_each_bin():
+def test_the_calibration_curve_is_the_mean_of_each_bin(monkeypatch):
+    monkeypatch.setattr("bertflow.geometry.pairs.BINS", 7)
     rng = np.random.default_rng(0)
     scores, target = rng.normal(size=100), rng.integers(0, 2, 100).astype(float)
-    found = calibration_curve(scores, target, bins=7)
+    found = calibration_curve(scores, target)
     ranked = sorted(zip(scores, target, strict=True))
     sizes = [15, 15, 14, 14, 14, 14, 14]
     starts = np.cumsum([0, *sizes])
