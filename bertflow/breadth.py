@@ -93,7 +93,7 @@ class Breadth:
         return (
             *([f"most of its texts have at most {SHORT} words"] if self.titles else []),
             *([f"it has about {self.words:.0f} different words per {RUNNING:,}"] if few else []),
-            *([f"new topics are {times(self.novelty)} as far away as other lines"] if self.novelty > NARROW else []),
+            *([f"new topics are {how_far(self.novelty)} as far away as other lines"] if self.novelty > NARROW else []),
         )
 
     @property
@@ -108,11 +108,11 @@ class Breadth:
     def __str__(self) -> str:
         """One line."""
         if not self.narrow:
-            return f"The text is broad (new topics are {times(self.novelty)} as far away as other lines)."
+            return f"The text is broad (new topics are {how_far(self.novelty)} as far away as other lines)."
         return f"The text is narrow ({', '.join(self.signs)}): a map that is fitted to it may harm search."
 
 
-def times(ratio: float) -> str:
+def how_far(ratio: float) -> str:
     """A ratio of distances in words."""
     return f"{ratio:.1f} times" if ratio < MANY_TIMES else f"more than {MANY_TIMES} times"
 

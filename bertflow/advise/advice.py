@@ -161,8 +161,8 @@ class Advice(AbstractResult):
         """What was written, and what to do with it."""
         if not self.folder:
             return
-        yield f"files     in {self.folder}: {self._place}, geometry/{REPORT}, fix.md (--details prints it)"
-        yield from self.exported
+        written = [self._place, *([EXPORTED] if self.exported else []), f"geometry/{REPORT}", "fix.md"]
+        yield f"files     in {self.folder}: {', '.join(written)}"
         if self.beside and self._kept(self.beside_encoder) is not None:
             yield f"beside    {BESIDE}: a stronger change ({self.beside}); use it only if labels prove it"
         if self.asked is not None:
@@ -177,6 +177,7 @@ class Advice(AbstractResult):
     def parts(self) -> Parts:
         """The answer; the other reasons; the geometry before and after, and the evidence; what else there is to say."""
         yield from self.answer()
+        yield from self.exported
         yield from self.reasons[REASONS:]
         if self.choices:
             yield choices_section(self.choices, self.shape.bare)
@@ -282,4 +283,4 @@ class Advice(AbstractResult):
         name, notes = f"{self.of}, calibrated", [f"`bertflow fix`: {self.verdict}.", *self.reasons]
         written = write_export(load(aside / "encoder"), aside / EXPORTED, EXPORTED, name=name, notes=notes)
         flag = ", trust_remote_code=True" if written.ours else ""
-        return (f"elsewhere SentenceTransformer({str(folder / EXPORTED)!r}{flag})",)
+        return (f"Other tools open it as SentenceTransformer({str(folder / EXPORTED)!r}{flag})",)

@@ -36,6 +36,7 @@ SIMILARITY_ONLY = "These labels measure similarity. What they prove can harm sea
 SEARCH_ONLY = "These labels measure search. What they prove can harm similarity and neighbors of one kind."
 PROVEN = "proven on your text"
 LIKELY = "likely, not proven on your text"
+FOR_SEARCH = "proven on your text for search, likely for other uses"
 HELPED = "Calibration improved 24 of 25 other encoders with such a geometry, by 3 to 28 points of similarity."
 UNKNOWN = (
     "Vectors do not say how their encoder was made. If it was made for sentences, as those of most services and of "
@@ -54,7 +55,7 @@ WITH_FLOW = (
     "This is the recipe {} without its flow. The flow takes longer; fitted on text of several kinds it added 0.5 to 1 "
     'point of similarity: --candidates "{}".'
 )
-INSTEAD = "{} is used instead: on narrow texts it changed {}."
+INSTEAD = "{} is used instead, which is gentle: on narrow texts it changed {}."
 NOT_SUCH = "Such pairs share words: no proof for queries in other words."
 WORSE = "So {} is not used."
 RESCALED = "The percentiles in scores.json correct that, and change no ranking."
@@ -70,7 +71,7 @@ class Decision(NamedTuple):
     Attributes:
         verdict: What is advised.
         system: The candidate to use; "raw" for none.
-        standing: ``PROVEN``, ``LIKELY``, or empty where nothing is changed.
+        standing: ``PROVEN``, ``FOR_SEARCH``, ``LIKELY``, or empty where nothing is changed.
         reasons: Plain sentences with the numbers behind the advice, the most important ones first.
         gain: Gain of the system over raw, on the pairs that judged it; None where there were none.
         beside: The candidate that may help and may harm: it stands beside the encoder; empty for none.
@@ -171,6 +172,9 @@ def decide(
         reasons.append(PROOF)
     if standing == PROVEN and (other := _not_measured(evidence[0].evidence, purpose)):
         reasons.append(other)
+    mined = any(one.evidence.mined for one in evidence[:1])
+    if standing == LIKELY and mined and proven(gain) and purpose == "all" and not against:
+        standing = FOR_SEARCH
     used = standing if system != RAW else ""
     beside = wanted if against and wanted != safe else ""
     return Decision(verdict, system, used, tuple(reasons), gain if used else None, beside)

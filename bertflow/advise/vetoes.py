@@ -13,7 +13,7 @@ from functools import cache, cached_property
 from bertflow.advise.bare_vectors import lacks_text
 from bertflow.advise.reading import SplitText
 from bertflow.array_types import Intp
-from bertflow.breadth import FEWEST, FOREIGN, breadth_of, times
+from bertflow.breadth import FEWEST, FOREIGN, breadth_of, how_far
 from bertflow.calibration.spelling import RAW
 from bertflow.evaluation.sides import Systems
 from bertflow.retrieval.comparing import SHARED, nearest_rows, share_in_common
@@ -60,7 +60,7 @@ class Vetoes:
         elif bare and not self._queries:
             found.append(UNKNOWN)
         if self._queries and (far := breadth.strangeness(raw.encode_query(self._queries))) > FOREIGN:
-            found.append(f"Your queries are unlike the text: {times(far)} as far away as its lines.")
+            found.append(f"Your queries are unlike the text: {how_far(far)} as far away as its lines.")
         return tuple(found)
 
     def _ranked(self, name: str) -> Intp:

@@ -65,7 +65,7 @@ class TextProbe(Sweep):
     spelled = "{} +- {}"
 
     def _best_lines(self) -> Iterator[str]:
-        """As of every sweep; and whether the best one is better than a guess."""
+        """What every sweep says, and whether the best one is better than a guess."""
         yield from super()._best_lines()
         if (best := self.best()[0]).value <= self.facts["majority"] + best.facts["deviation"]:
             yield "That is hardly better than to guess the most frequent label: no layer tells the labels apart."

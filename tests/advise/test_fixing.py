@@ -406,7 +406,7 @@ def test_what_to_do_is_printed_first(plain):
     lines = [part for part in advice.parts() if isinstance(part, str)]
     assert lines[0] == "VERDICT: whiten (faint-sif+ridge(1))"
     assert lines[1] == f"EVIDENCE: {LIKELY}"
-    labels = ["effect", "1.", "2.", "3.", "threshold", "purpose", "files", "elsewhere", "prove"]
+    labels = ["effect", "1.", "2.", "3.", "threshold", "purpose", "files", "prove"]
     assert [line.split()[0] for line in advice.answer() if line][2:] == labels
     assert lines[: len(labels)] == [*advice.answer()][: len(labels)]
     assert "--labels FILE" in "".join(lines)

@@ -10,6 +10,7 @@ import torch
 from bertflow.advise.evidence import LABELLED, MINED, STAND_IN, Evidence, Judgement, announced
 from bertflow.advise.likely import CENTERED, FEW, PURPOSES, WIDEST, Geometry, Shape, fallbacks, linear_form, recipes
 from bertflow.advise.verdict import (
+    FOR_SEARCH,
     LIKELY,
     MINED_ONLY,
     PROOF,
@@ -447,6 +448,23 @@ def test_pairs_that_measure_the_purpose_keep_a_safe_candidate_from_the_encoder(p
     decision = decide(*given, vetoes=narrow.get, safe="whitening(8)")
     assert decision.system == system
     assert any("is not used." in reason for reason in decision.reasons) == (system == "raw")
+
+
+@pytest.mark.parametrize(
+    ("purpose", "gain", "narrow", "standing"),
+    [
+        ("all", BETTER, False, FOR_SEARCH),
+        ("all", NOISE, False, LIKELY),
+        ("all", BETTER, True, LIKELY),  # such pairs share words
+        ("similarity", BETTER, False, LIKELY),
+    ],
+)
+def test_pairs_that_agree_with_a_safe_candidate_prove_it_for_search_alone(purpose, gain, narrow, standing):
+    evidence = [figures(MINED, gains={"whitening": NOISE if narrow else WORSE, "whitening(8)": gain})]
+    vetoes = {"whitening": ("The text is narrow.",)} if narrow else {}
+    given = geometry(CONE), evidence, "", purpose, RAW_SHAPE, ("whitening",)
+    decision = decide(*given, vetoes=vetoes.get, safe="whitening(8)")
+    assert (decision.system, decision.standing) == ("whitening(8)", standing)
 
 
 def test_a_recipe_that_was_not_wanted_is_not_told():
