@@ -22,8 +22,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bertflow.array_types import Float64
 from bertflow.errors import DataError, NullDirectionWarning, UsageError
-from bertflow.moments import Float64, Moments
+from bertflow.moments import Moments
 from bertflow.onednn import linear
 
 NULL_SHARE = 1e-5

@@ -32,8 +32,9 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
 from bertflow.affine import AffineMap, whitening_map
+from bertflow.array_types import Bools, Float64, Floats, Intp
 from bertflow.errors import without_null_warnings
-from bertflow.moments import Float64, Moments
+from bertflow.moments import Moments
 from bertflow.similarity import unit_rows
 from bertflow.text_keys import hash_text
 
@@ -101,7 +102,7 @@ class Breadth:
         """Whether a map that is fitted to the text may ruin a search."""
         return bool(self.signs)
 
-    def strangeness(self, rows: NDArray[np.floating]) -> float:
+    def strangeness(self, rows: Floats) -> float:
         """Distance of other embeddings (n, dim), in that of rows left out at random; 1 is text of the same kind."""
         return float(np.median(_distances(self.density, unit_rows(rows)))) / self.at_random
 
@@ -117,7 +118,7 @@ def how_far(ratio: float) -> str:
     return f"{ratio:.1f} times" if ratio < MANY_TIMES else f"more than {MANY_TIMES} times"
 
 
-def breadth_of(x: NDArray[np.floating], texts: Sequence[str] | None = None) -> Breadth | None:
+def breadth_of(x: Floats, texts: Sequence[str] | None = None) -> Breadth | None:
     """Judge the breadth of a text by its raw embeddings, and by its words.
 
     Args:
@@ -130,7 +131,7 @@ def breadth_of(x: NDArray[np.floating], texts: Sequence[str] | None = None) -> B
     return _judged(x[np.random.default_rng(0).permutation(len(x)) if texts is None else by_hash(texts)][:MOST], texts)
 
 
-def _judged(x: NDArray[np.floating], texts: Sequence[str] | None) -> Breadth | None:
+def _judged(x: Floats, texts: Sequence[str] | None) -> Breadth | None:
     rng, rows = np.random.default_rng(0), unit_rows(x)
     rows = rows[np.sort(np.unique(rows, axis=0, return_index=True)[1])]
     if len(rows) < FEWEST:
@@ -148,7 +149,7 @@ def are_titles(texts: Sequence[str]) -> bool:
     return float(np.median([len(WRITTEN.findall(text)) for text in texts])) <= SHORT
 
 
-def by_hash(texts: Sequence[str]) -> NDArray[np.intp]:
+def by_hash(texts: Sequence[str]) -> Intp:
     """Places of the different texts, the one with the smallest hash first: an order at random, the same everywhere."""
     return np.unique(np.array([hash_text(text) for text in texts], dtype=np.uint64), return_index=True)[1]
 
@@ -179,7 +180,7 @@ def watch_breadth(blocks: Iterable[Block], n: int) -> Iterator[Block]:
         logger.warning(said)
 
 
-def narrowness(texts: Sequence[str], rows_at: Callable[[NDArray[np.intp]], NDArray[np.floating]]) -> str:
+def narrowness(texts: Sequence[str], rows_at: Callable[[Intp], Floats]) -> str:
     """What to say of texts that are narrow, by raw embeddings at some places or by their words; else empty."""
     return _said(_judged(rows_at(by_hash(texts)[:MOST]), texts))
 
@@ -188,7 +189,7 @@ def _said(breadth: Breadth | None) -> str:
     return f"{breadth} `bertflow fix` says whether to use it." if breadth and breadth.narrow else ""
 
 
-def _left_out(rows: Float64, left: NDArray[np.bool_]) -> float:
+def _left_out(rows: Float64, left: Bools) -> float:
     """Median distance of some rows in a fit of the others."""
     return float(np.median(_distances(_density(rows[~left]), rows[left])))
 

@@ -17,16 +17,16 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
+from bertflow.array_types import Float32, Floats, Hashes
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.queries import QueryShift
 from bertflow.calibration.same_space import require_alike, require_lengths
 from bertflow.calibration.spelling import load_calibrator
 from bertflow.data.docstrings import PLAIN
 from bertflow.encoder import ENCODER
-from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, SentenceEncoder, is_encoder
+from bertflow.encoder.abstract import AbstractEncoder, Role, SentenceEncoder, is_encoder
 from bertflow.encoder.device import BEHIND, gpu_of, in_blocks, sent
 from bertflow.encoder.identity import Identity
 from bertflow.encoder.seen_text import AbstractLearner
@@ -167,7 +167,7 @@ class CalibratedEncoder(AbstractEncoder):
         fitted = self.calibrator
         return self.encoder.describe() | {"calibrator": fitted.spelled, "fitted_rows": fitted.moments_.n}
 
-    def fitted_hashes(self) -> NDArray[np.uint64] | None:
+    def fitted_hashes(self) -> Hashes | None:
         """Hashes of all text that encoder and calibrator were fitted on; None where some of it is unknown."""
         provenance = self.calibrator.provenance
         encoder_text, text = self.encoder.fitted_hashes(), provenance.text_hashes if provenance else None
@@ -220,9 +220,7 @@ class CalibratedEncoder(AbstractEncoder):
         return calibrated
 
 
-def mapped_on(
-    device: torch.device, fitted: RowMap, x: NDArray[np.float32], role: Role = "document"
-) -> NDArray[np.floating]:
+def mapped_on(device: torch.device, fitted: RowMap, x: Float32, role: Role = "document") -> Floats:
     """What a map makes of rows (n, dim_in) on a device: (n, dim_out), float32, perhaps not finite.
 
     The map is copied there once.

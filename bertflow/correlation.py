@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from bertflow.array_types import Float64, Floats, Intp
 from bertflow.errors import DataError
 
-Float64 = NDArray[np.float64]
 Weights = NDArray[np.number[Any]]
 """A row (n,) for each resample, int64 or float64: whole numbers add up ten times as fast as others."""
 FEWEST = 3
@@ -58,7 +58,7 @@ class Scores(Protocol):
 class Values:
     """The values themselves: Pearson."""
 
-    def __init__(self, values: NDArray[np.floating]) -> None:
+    def __init__(self, values: Floats) -> None:
         scaled = _scaled(values)
         centered = scaled - scaled.mean()
         self._values = centered / max(float(centered.std()), np.finfo(np.float64).tiny)
@@ -68,7 +68,7 @@ class Values:
         return self._values - np.vecdot(resamples.shares, self._values)[:, None]
 
 
-def _scaled(values: NDArray[np.floating]) -> Float64:
+def _scaled(values: Floats) -> Float64:
     """Values over a power of two that is as large as the largest: exact, and their squares are no infinity."""
     exponent = np.frexp(np.abs(values).max(initial=0.0))[1]
     return np.ldexp(np.asarray(values, dtype=np.float64), -exponent)
@@ -99,7 +99,7 @@ class MidRanks:
         return until.take(self._which, axis=1)
 
 
-CORRELATIONS: Mapping[str, Callable[[NDArray[np.floating]], Scores]] = {"spearman": MidRanks, "pearson": Values}
+CORRELATIONS: Mapping[str, Callable[[Floats], Scores]] = {"spearman": MidRanks, "pearson": Values}
 """What each correlation takes the scores of."""
 
 
@@ -130,7 +130,7 @@ def _variance(scores: Float64, resamples: Resamples) -> Float64:
     return variance
 
 
-def correlation(name: str, a: NDArray[np.floating], b: NDArray[np.floating]) -> float:
+def correlation(name: str, a: Floats, b: Floats) -> float:
     """The correlation ``name`` of two samples (n,), in [-1, 1].
 
     Raises:
@@ -140,17 +140,17 @@ def correlation(name: str, a: NDArray[np.floating], b: NDArray[np.floating]) -> 
     return float(weighted_correlations(one, [other], np.ones((1, len(a))))[0, 0])
 
 
-def spearman(a: NDArray[np.floating], b: NDArray[np.floating]) -> float:
+def spearman(a: Floats, b: Floats) -> float:
     """Spearman's correlation, ties sharing their mean rank; see ``correlation`` for what is refused."""
     return correlation("spearman", a, b)
 
 
-def pearson(a: NDArray[np.floating], b: NDArray[np.floating]) -> float:
+def pearson(a: Floats, b: Floats) -> float:
     """Pearson's correlation; see ``correlation`` for what is refused."""
     return correlation("pearson", a, b)
 
 
-def _sample(label: str, given: NDArray[np.floating], n: int) -> NDArray[np.floating]:
+def _sample(label: str, given: Floats, n: int) -> Floats:
     """A sample of ``n`` values that has a correlation."""
     values = np.asarray(given)
     if values.ndim != 1 or len(values) != n:
@@ -165,7 +165,7 @@ def _sample(label: str, given: NDArray[np.floating], n: int) -> NDArray[np.float
     return values
 
 
-def jackknife(name: str, a: NDArray[np.floating], b: NDArray[np.floating]) -> Float64:
+def jackknife(name: str, a: Floats, b: Floats) -> Float64:
     """The correlation with pair i left out, for each i; exact, (n,). NaN where the rest has no variance."""
     covariance, variance_a, variance_b = _WITHOUT_ONE[name](a.astype(np.float64), b.astype(np.float64))
     variances = np.stack((variance_a, variance_b))
@@ -197,14 +197,14 @@ def _without_one_rank(a: Float64, b: Float64) -> tuple[Float64, Float64, Float64
     return covariance, variance_a, variance_b
 
 
-def _agreement(one: MidRanks, other: MidRanks) -> NDArray[np.intp]:
+def _agreement(one: MidRanks, other: MidRanks) -> Intp:
     """Sum over j of sign(a_i - a_j) sign(b_i - b_j) for each i (n,)."""
     a, b, n = one.below, other.below, len(one.below)
     tied = one.equal + other.equal - MidRanks(a * n + b).equal
     return 2 * (_below(a, b) + _below(-a, -b)) - (n - tied)
 
 
-def _below(a: NDArray[np.intp], b: NDArray[np.intp]) -> NDArray[np.intp]:
+def _below(a: Intp, b: Intp) -> Intp:
     """How many pairs lie below each one in both (n,), in O(n log n).
 
     In the order of a, each pair is in the right half of some block of 2, of 4, of 8 ... places, and those below it are

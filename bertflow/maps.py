@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bertflow.affine import AffineMap
+from bertflow.array_types import Float64
 from bertflow.errors import UsageError, reason_of
-from bertflow.moments import Float64
 from bertflow.registry import flat_options, lookup
 
 if TYPE_CHECKING:

@@ -24,9 +24,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bertflow.array_types import Float64, Floats, Int64
 from bertflow.errors import DataError
 
-Float64 = NDArray[np.float64]
 BLOCK = 8192
 """Rows that are read at a time."""
 CACHED = 1024
@@ -58,20 +58,20 @@ def require_scale(what: str, value: float, scale: tuple[float, float] = SCALE) -
         )
 
 
-def all_finite(x: NDArray[np.floating]) -> bool:
+def all_finite(x: Floats) -> bool:
     """Whether no number is NaN or infinite: then their sum is finite, which one pass without memory tells."""
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(x.sum())) or bool(np.isfinite(x).all())
 
 
-def odd_rows(x: NDArray[np.floating]) -> NDArray[np.int64]:
+def odd_rows(x: Floats) -> Int64:
     """Which rows of ``x`` (n,) or (n, dim) hold a NaN or an infinity."""
     if all_finite(x):
         return np.empty(0, np.int64)
     return np.flatnonzero(~np.isfinite(x).reshape(len(x), -1).all(1))
 
 
-def require_finite(x: NDArray[np.floating], first_row: int = 0) -> None:
+def require_finite(x: Floats, first_row: int = 0) -> None:
     """Refuse a NaN or an infinity in the rows of ``x``, which are numbered from ``first_row``.
 
     Raises:
@@ -86,7 +86,7 @@ def require_finite(x: NDArray[np.floating], first_row: int = 0) -> None:
         )
 
 
-def _require_usable(x: NDArray[np.floating]) -> None:
+def _require_usable(x: Floats) -> None:
     """Refuse rows (n, dim) with a number that is not finite, or whose largest is outside of ``SCALE``."""
     require_finite(x)
     row, column = np.unravel_index(np.argmax(np.abs(x)), x.shape)
@@ -123,7 +123,7 @@ class Moments:
             )
 
     @classmethod
-    def of(cls, x: NDArray[np.floating]) -> "Moments":
+    def of(cls, x: Floats) -> "Moments":
         """Moments of the rows of ``x`` (n, dim), in blocks, so that memory does not grow with n.
 
         A number that cannot be used shows in the length of its row, so only then all are looked at.
@@ -225,7 +225,7 @@ class Moments:
         """The moments of the columns from ``start`` to before ``stop``."""
         return Moments(self.n, self.mean[start:stop], self.scatter[start:stop, start:stop])
 
-    def arrays(self) -> dict[str, NDArray[np.float64] | NDArray[np.int64]]:
+    def arrays(self) -> dict[str, Float64 | Int64]:
         """What is written to disk."""
         lengths = {} if self.lengths is None else {"lengths": np.array(self.lengths)}
         asked = {QUERIES + name: array for name, array in (self.queries.arrays() if self.queries else {}).items()}

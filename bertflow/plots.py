@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bertflow.array_types import Float64
 from bertflow.errors import needs
 from bertflow.files import atomic_file
 
@@ -22,7 +23,6 @@ with needs("matplotlib", "plots"):
     import matplotlib.backends.backend_svg
     from matplotlib.figure import Figure as Figure  # also for those who draw with it
 
-Float64 = NDArray[np.float64]
 PALETTE = "cividis"
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's palette; the colors with most contrast on white come first."""

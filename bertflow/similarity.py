@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertflow.array_types import Float64, Floats
 from bertflow.errors import DataError
 
-Array = NDArray[np.floating]
-Paired = Callable[[Array, Array], NDArray[np.float64]]
+Array = Floats
+Paired = Callable[[Array, Array], Float64]
 OUT = "Leave the row out."
 TIE = 1e-12
 """Cosines this close are equal: those of equal rows have other last digits in another block."""
@@ -22,7 +22,7 @@ AT_A_TIME = 4096
 """Pairs of rows that are turned into float64 at a time."""
 
 
-def unit_rows(x: Array, first_row: int = 0) -> NDArray[np.float64]:
+def unit_rows(x: Array, first_row: int = 0) -> Float64:
     """Rows scaled to length one.
 
     Args:
@@ -44,7 +44,7 @@ def unit_rows(x: Array, first_row: int = 0) -> NDArray[np.float64]:
     return x / norms
 
 
-def unit_cosines(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+def unit_cosines(a: Float64, b: Float64) -> Float64:
     """Cosines of pairs (n,), of rows (n, dim) that have length one.
 
     By the distance, not the product: equal rows then give exactly 1, and stay tied when they are ranked.
@@ -52,7 +52,7 @@ def unit_cosines(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.f
     return 1 - np.square(a - b).sum(1) / 2
 
 
-def _paired_cosine(a: Array, b: Array) -> NDArray[np.float64]:
+def _paired_cosine(a: Array, b: Array) -> Float64:
     a, b = np.broadcast_arrays(a, b)
     found = np.empty(len(a))
     for start in range(0, len(a), AT_A_TIME):
@@ -61,7 +61,7 @@ def _paired_cosine(a: Array, b: Array) -> NDArray[np.float64]:
     return found
 
 
-def _minus_distances(a: Array, b: Array, metric: str) -> NDArray[np.float64]:
+def _minus_distances(a: Array, b: Array, metric: str) -> Float64:
     from scipy.spatial.distance import cdist  # slow to import, and most need cosines alone
 
     return -cdist(a, b, metric)
@@ -70,7 +70,7 @@ def _minus_distances(a: Array, b: Array, metric: str) -> NDArray[np.float64]:
 def _finite(similarity: Paired) -> Paired:
     """A similarity in float64 that refuses rows that are not finite, or so large that their similarity is not."""
 
-    def checked(a: Array, b: Array) -> NDArray[np.float64]:
+    def checked(a: Array, b: Array) -> Float64:
         sides = [np.asarray(x, dtype=np.float64) for x in (a, b)]
         for side, x in zip(("first", "second"), sides, strict=True):
             if len(odd := np.flatnonzero(~np.isfinite(x).all(-1))):

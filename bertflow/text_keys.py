@@ -12,7 +12,8 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+
+from bertflow.array_types import Hashes
 
 NO_LETTERS = re.compile(r"[\W_]+")
 """What is neither letter nor digit, as ``str.isalnum`` says of each character."""
@@ -29,17 +30,17 @@ def hash_text(sentence: str) -> int:
     return int.from_bytes(hashlib.blake2b(text_key(sentence).encode(), digest_size=8).digest(), "little")
 
 
-def hash_texts(sentences: Iterable[str]) -> NDArray[np.uint64]:
+def hash_texts(sentences: Iterable[str]) -> Hashes:
     """The distinct hashes of some sentences, sorted."""
     return np.unique(np.fromiter((hash_text(sentence) for sentence in sentences), dtype=np.uint64))
 
 
-def digest(hashes: NDArray[np.uint64]) -> str:
+def digest(hashes: Hashes) -> str:
     """One fingerprint for a set of text hashes, whatever the order the text came in."""
     return hashlib.sha256(np.unique(hashes).astype("<u8").tobytes()).hexdigest()
 
 
-def seen_share(sentences: Sequence[str], hashes: NDArray[np.uint64]) -> float:
+def seen_share(sentences: Sequence[str], hashes: Hashes) -> float:
     """Share of the distinct ``sentences``, by key, that are among ``hashes``; in [0, 1]."""
     evaluated = hash_texts(sentences)
     return float(np.isin(evaluated, hashes).mean()) if len(evaluated) else 0.0

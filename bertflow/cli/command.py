@@ -14,7 +14,6 @@ options can hold all of them. The command line overrides the file, wherever ``--
 
 import inspect
 import json
-import logging
 import sys
 import time
 from argparse import SUPPRESS
@@ -37,7 +36,7 @@ import bertflow
 from bertflow.cli.commands import COMMANDS, Row
 from bertflow.cli.options import FILLED, Option, described, examples_of, options_in, options_of, plain
 from bertflow.cli.printing import height, print_parts, say
-from bertflow.cli.program import DEBUG, HELP, IMPORT, Notes, is_first_process, listed, without_secrets
+from bertflow.cli.program import DEBUG, HELP, IMPORT, is_first_process, listed, repeat_columns, without_secrets
 from bertflow.cli.spelling import PRINT, HelpFormatter, Spelling, limit_yaml, name_as_typed
 from bertflow.cli.suggestions import next_lines
 from bertflow.data.lines import skip_bad
@@ -47,7 +46,7 @@ from bertflow.registry import flat_options
 
 CONFIG = "config"
 LONG = 12
-"""Lines of an answer: above them what was said before it may be out of sight."""
+"""Lines of an answer above which notes before it may be out of sight."""
 UNREPEATED = ("output", "resume", "skip_bad")
 """Options of a training that belong to this call and not to its repetition."""
 
@@ -113,9 +112,8 @@ class Command:
         if skip:
             said = f"skipped {how_many(len(skipped), 'rows')}, listed in {skip}"
             print(said, file=sys.stderr if as_json else sys.stdout)
-        for notes in logging.getLogger("bertflow").handlers if sys.stdout.isatty() and height(parts) > LONG else ():
-            if isinstance(notes, Notes):
-                notes.repeat()
+        if sys.stdout.isatty() and height(parts) > LONG:
+            repeat_columns()
         if not as_json:
             defaults = {one.parameter or one.name: one.default for one in self.options}
             given = {name: None if value == defaults.get(name) else value for name, value in arguments.items()}

@@ -262,17 +262,11 @@ class Notes(logging.Handler):
             self.said[message] = None
             say(f"note: {message}", sys.stderr)
 
-    def repeat(self) -> None:
-        """Say once more what was read of tables, which a long answer has moved out of sight."""
-        for message in filter(USING.search, self.said):
-            say(f"note: {message}", sys.stderr)
-
 
 @contextmanager
 def notes_on_stderr() -> Iterator[None]:
     """Show on stderr what the package decides for its user; of several processes, those of the first."""
-    logger, handler = logging.getLogger("bertflow"), Notes()
-    speaks = is_first_process()
+    logger, handler, speaks = logging.getLogger("bertflow"), Notes(), is_first_process()
     logger.addHandler(handler)
     try:
         with warnings.catch_warnings(), at_level(logging.INFO if speaks else logging.ERROR, logger.name):
@@ -282,6 +276,13 @@ def notes_on_stderr() -> Iterator[None]:
             yield
     finally:
         logger.removeHandler(handler)
+
+
+def repeat_columns() -> None:
+    """Say once more what is read of tables, which a long answer has moved out of sight."""
+    for handler in logging.getLogger("bertflow").handlers:
+        for message in filter(USING.search, handler.said if isinstance(handler, Notes) else ()):
+            say(f"note: {message}", sys.stderr)
 
 
 def _help() -> str:

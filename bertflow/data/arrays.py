@@ -18,6 +18,7 @@ import numpy as np
 from numpy.lib.format import read_array_header_1_0, read_array_header_2_0, read_magic, write_array_header_1_0
 from numpy.typing import NDArray
 
+from bertflow.array_types import Floats
 from bertflow.errors import BadRowsError, DataError, reason_of
 
 HEADER_ERRORS = (ValueError, OSError, EOFError, SyntaxError, TokenError, TypeError, ArithmeticError, MemoryError)
@@ -115,8 +116,8 @@ def _readable(path: Path, do: str) -> Iterator[None]:
 
 
 def usable_rows(
-    function: Callable[[Any], NDArray[np.floating]], rows: Sequence[Any] | NDArray[Any], dim: int
-) -> tuple[NDArray[np.floating], dict[int, str]]:
+    function: Callable[[Any], Floats], rows: Sequence[Any] | NDArray[Any], dim: int
+) -> tuple[Floats, dict[int, str]]:
     """What ``function`` makes of those rows that it takes, (n, dim), and what is wrong with the others, by number."""
     kept, bad = [*range(len(rows))], dict[int, str]()
     while kept:

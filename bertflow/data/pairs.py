@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bertflow.array_types import Hashes, Intp
 from bertflow.data.columns import (
     ANY_SCALE,
     COLUMNS,
@@ -105,7 +106,7 @@ class Pairs:
         """Distinct texts, in the order of their first appearance."""
         return unique_sentences([self])
 
-    def rows(self, row_of: Mapping[str, int]) -> NDArray[np.intp]:
+    def rows(self, row_of: Mapping[str, int]) -> Intp:
         """Rows of both sides (2, n) among sentences that are numbered by ``row_of``."""
         return np.array([[row_of[text] for text in side] for side in (self.first, self.second)], dtype=np.intp)
 
@@ -129,7 +130,7 @@ class Pairs:
         index = lookup("class", {known: k for k, known in enumerate(self.classes)}, name)
         return replace(self.taken(np.flatnonzero(self.target == index)), target=None, classes=(), kind="texts")
 
-    def without_text(self, hashes: NDArray[np.uint64]) -> "Pairs":
+    def without_text(self, hashes: Hashes) -> "Pairs":
         """The pairs of which neither side occurs in some text, given as hashes of its keys (``bertflow.text_keys``)."""
         shown = set(hashes.tolist())
         pairs = enumerate(zip(*filter(None, (self.first, self.second, self.negatives)), strict=True))

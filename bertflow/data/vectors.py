@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
+from bertflow.array_types import Floats, Int64
 from bertflow.data.arrays import changed, open_array
 from bertflow.data.lines import SkippedRows, State, skipping, state_of
 from bertflow.data.tables import column_names
@@ -58,8 +58,8 @@ class Vectors:
     dim: int
     dtype: np.dtype[Any]
     column: str | None
-    read: Callable[[int, int, int], Iterator[tuple[NDArray[np.floating], dict[int, str]]]]
-    skipped: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    read: Callable[[int, int, int], Iterator[tuple[Floats, dict[int, str]]]]
+    skipped: Int64 = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     opened: State | None = None
 
     def __len__(self) -> int:
@@ -70,7 +70,7 @@ class Vectors:
         kept_before = self.skipped - np.arange(len(self.skipped))
         return row + int(np.searchsorted(kept_before, row, side="right"))
 
-    def blocks(self, size: int = BLOCK, start: int = 0, stop: int | None = None) -> Iterator[NDArray[np.floating]]:
+    def blocks(self, size: int = BLOCK, start: int = 0, stop: int | None = None) -> Iterator[Floats]:
         """Rows ``start`` to ``stop`` (all by default) in order, in blocks of at most ``size``; float32 or float64.
 
         Raises:
@@ -111,7 +111,7 @@ class Vectors:
         if self.opened is not None and state_of(self.path) != self.opened:
             raise changed(self.path)
 
-    def _judged(self, size: int, start: int, stop: int) -> Iterator[tuple[int, NDArray[np.floating], dict[int, str]]]:
+    def _judged(self, size: int, start: int, stop: int) -> Iterator[tuple[int, Floats, dict[int, str]]]:
         """Rows of the file in blocks: the first row, the block, and what is wrong, by the place in the block."""
         row = start
         for block, bad in self.read(size, start, stop):
@@ -158,7 +158,7 @@ def _npy(path: Path, column: str | None) -> Vectors:
     if array.dtype.kind != "f" or array.dtype.itemsize > 8:
         raise DataError(f"{path} {FLOATS}, but holds {str(array.dtype)[:60]}. Convert it.")
 
-    def read(size: int, start: int, stop: int) -> Iterator[tuple[NDArray[np.floating], dict[int, str]]]:
+    def read(size: int, start: int, stop: int) -> Iterator[tuple[Floats, dict[int, str]]]:
         return ((array.rows(row, min(row + size, stop)), {}) for row in range(start, stop, size))
 
     return Vectors(path, *array.shape, array.dtype, None, read)
@@ -176,7 +176,7 @@ def _parquet(path: Path, column: str | None) -> Vectors:
         dim = next((found[0].as_py() for found in lengths if len(found)), 0)
     dtype = np.dtype(kind.to_pandas_dtype())
 
-    def read(size: int, start: int, stop: int) -> Iterator[tuple[NDArray[np.floating], dict[int, str]]]:
+    def read(size: int, start: int, stop: int) -> Iterator[tuple[Floats, dict[int, str]]]:
         for batch in parquet_batches(path, size, start, stop, [column]):
             yield matrix_of_lists(batch.column(0), dim, dtype)
 
@@ -220,7 +220,7 @@ def _choose_column(path: Path, schema: pa.Schema, column: str | None) -> str:
     )
 
 
-def matrix_of_lists(rows: pa.Array, dim: int, dtype: np.dtype[Any]) -> tuple[NDArray[np.floating], dict[int, str]]:
+def matrix_of_lists(rows: pa.Array, dim: int, dtype: np.dtype[Any]) -> tuple[Floats, dict[int, str]]:
     """A block (n, dim) of a column of lists, and what is wrong with rows that are no vectors, which come out as 0."""
     lengths = pc.list_value_length(rows).fill_null(-1).to_numpy(zero_copy_only=False)
     wanted = f"{dim} numbers are wanted, as in row 0, got"
@@ -232,7 +232,7 @@ def matrix_of_lists(rows: pa.Array, dim: int, dtype: np.dtype[Any]) -> tuple[NDA
         missing = ~values.is_valid().to_numpy(zero_copy_only=False).reshape(-1, dim).all(1)
         bad |= {int(at): f"a number is missing in the vector. {LEAVE}" for at in right[missing]}
         values = values.fill_null(pa.scalar(0.0, values.type))
-    matrix: NDArray[np.floating] = values.to_numpy(zero_copy_only=False).reshape(-1, dim)
+    matrix: Floats = values.to_numpy(zero_copy_only=False).reshape(-1, dim)
     if len(right) == len(rows):
         return matrix, bad
     block = np.zeros((len(rows), dim), dtype)
@@ -251,7 +251,7 @@ def readable_parquet(path: Path) -> Iterator[None]:
         raise DataError(f"{path} cannot be read as a parquet file: {reason_of(error)}. Fetch it again.") from None
 
 
-def write_parquet(path: Path, z: NDArray[np.floating], beside: Vectors | None = None, column: str = "vector") -> None:
+def write_parquet(path: Path, z: Floats, beside: Vectors | None = None, column: str = "vector") -> None:
     """Write vectors as a parquet file.
 
     Args:
@@ -268,7 +268,7 @@ def write_parquet(path: Path, z: NDArray[np.floating], beside: Vectors | None = 
             writer.write_table(table)
 
 
-def _tables(z: NDArray[np.floating], beside: Vectors | None, column: str) -> Iterator[pa.Table]:
+def _tables(z: Floats, beside: Vectors | None, column: str) -> Iterator[pa.Table]:
     if beside is None:
         yield from (pa.table({column: _lists(z[row : row + BLOCK])}) for row in range(0, len(z), BLOCK))
         return
@@ -290,7 +290,7 @@ def kept_tables(vectors: Vectors) -> Iterator[pa.Table]:
             yield pa.Table.from_batches([batch]).take(pa.array(kept))
 
 
-def _lists(block: NDArray[np.floating]) -> pa.Array:
+def _lists(block: Floats) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(pa.array(np.asarray(block).reshape(-1)), block.shape[1])
 
 

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from xxhash import xxh3_64_intdigest
 
+from bertflow.array_types import Float32, Floats
 from bertflow.breadth import watch_breadth
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.closed_forms import AbstractClosedForm
@@ -87,7 +87,7 @@ def fitted_to(
 
 def _sampled(
     source: AbstractCollection, parts: Sequence[Part], share: float, seed: int, advance: Advance
-) -> Iterator[NDArray[np.float32]]:
+) -> Iterator[Float32]:
     """About this share of the rows that can be used, drawn at random."""
     for number, part in enumerate(parts):
         rows = source.read(part)
@@ -116,7 +116,7 @@ def calibrated(
         RowError: For the first row that cannot be used, unless bad rows are left out.
     """
 
-    def make(x: Sequence[NDArray[np.float32]]) -> NDArray[np.floating]:
+    def make(x: Sequence[Float32]) -> Floats:
         if odd := odd_rows(np.asarray(x)).tolist():
             got = {at: x[at][~np.isfinite(x[at])][0] for at in odd}
             raise BadRowsError(

@@ -16,8 +16,8 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from bertflow.array_types import Float32
 from bertflow.data.vectors import LISTS, matrix_of_lists
 from bertflow.errors import DataError, needs
 from bertflow.retrieval.address import Address
@@ -129,7 +129,7 @@ class LanceCollection(AbstractCollection):
         found = query.offset(part["start"]).limit(part["stop"] - part["start"]).to_arrow()
         return CollectionRows(found[self.id()].to_pylist(), *self._vectors(found))
 
-    def _vectors(self, found: pa.Table) -> tuple[NDArray[np.float32], pa.Table, dict[int, str]]:
+    def _vectors(self, found: pa.Table) -> tuple[Float32, pa.Table, dict[int, str]]:
         """Vectors (n, dim), the other columns, and what is wrong with vectors that cannot be read."""
         vector = self.vector()
         kind = np.dtype(found.schema.field(vector).type.value_type.to_pandas_dtype())
@@ -168,7 +168,7 @@ class LanceCollection(AbstractCollection):
             elif one.name not in there:
                 table.create_index(one.columns[0], config=getattr(lancedb.index, kind)(**options), name=one.name)
 
-    def search(self, queries: NDArray[np.float32], k: int, exact: bool = False) -> list[list[Id]]:
+    def search(self, queries: Float32, k: int, exact: bool = False) -> list[list[Id]]:
         """By the index where there is one, else exactly."""
         table, column, vector, ids = self.table(), self.id(), self.vector(), []
         for query in queries:

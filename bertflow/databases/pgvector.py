@@ -18,8 +18,8 @@ from typing import Any, Self
 from urllib.parse import unquote
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertflow.array_types import Float32
 from bertflow.databases import postgres as pg
 from bertflow.databases.postgres import INTEGERS, LOCK, MARK, METRICS, STAY, Name, composed
 from bertflow.errors import DataError, UsageError, needs
@@ -250,7 +250,7 @@ class PostgresCollection(AbstractCollection):
             )
         self.ask("ANALYZE {table}")
 
-    def search(self, queries: NDArray[np.float32], k: int, exact: bool = False) -> list[list[Id]]:
+    def search(self, queries: Float32, k: int, exact: bool = False) -> list[list[Id]]:
         """The nearest rows by ``<=>``; ``hnsw.ef_search`` is raised to ``k`` where it is less."""
         nearest = "SELECT {key} FROM {table} AS s WHERE s.{vector} IS NOT NULL ORDER BY s.{vector} <=> $1 LIMIT $2"
         kind = KINDS[self.vector.kind][0]

@@ -19,8 +19,8 @@ from urllib.parse import unquote
 from weakref import WeakValueDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertflow.array_types import Float32
 from bertflow.errors import DataError, UsageError, needs
 from bertflow.retrieval.address import Address
 from bertflow.retrieval.collections import AbstractCollection, CollectionFacts, CollectionRows, Id, Part, Switch
@@ -180,7 +180,7 @@ class QdrantCollection(AbstractCollection):
         if info.status == models.CollectionStatus.RED:
             raise DataError(f"{self.address}: Qdrant could not build the index: {info.optimizer_status}.")
 
-    def search(self, queries: NDArray[np.float32], k: int, exact: bool = False) -> list[list[Id]]:
+    def search(self, queries: Float32, k: int, exact: bool = False) -> list[list[Id]]:
         """The nearest points; local mode is always exact."""
         using, params = self.vector or None, None if self._folder else models.SearchParams(exact=exact)
         asked = [models.QueryRequest(query=one, using=using, limit=k, params=params) for one in queries.tolist()]

@@ -11,15 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertflow.array_types import Float32, Float64, Hashes, Int64
 from bertflow.encoder.identity import Identity
 from bertflow.errors import BadRowsError, DataError, MissingAttributeError, UsageError, how_many, shown
 from bertflow.files import atomic_folder
 from bertflow.moments import require_finite
 from bertflow.similarity import COSINE, unit_rows
 
-Float32 = NDArray[np.float32]
 Role = Literal["document", "query"]
 """What a sentence is: some encoders put another prompt before a query than before a document."""
 Sentences = str | Iterable[str]
@@ -106,7 +105,7 @@ class SentenceEncoder(Protocol):
         require_finite(x)
         return x
 
-    def fitted_hashes(self) -> NDArray[np.uint64] | None:
+    def fitted_hashes(self) -> Hashes | None:
         """Hashes (``bertflow.text_keys``) of the text it was fitted on; empty if none was, None if unknown."""
         return np.empty(0, dtype=np.uint64)
 
@@ -200,11 +199,11 @@ class AbstractEncoder(SentenceEncoder):
         """Embed questions that are compared with documents: ``encode`` with the prompt for queries."""
         return self._answer("query", sentences, progress, **options)
 
-    def similarity(self, a: Float32, b: Float32) -> NDArray[np.float64]:
+    def similarity(self, a: Float32, b: Float32) -> Float64:
         """Cosine of each row of ``a`` with each row of ``b``; (n, m)."""
         return COSINE.matrix(np.atleast_2d(a), np.atleast_2d(b))
 
-    def similarity_pairwise(self, a: Float32, b: Float32) -> NDArray[np.float64]:
+    def similarity_pairwise(self, a: Float32, b: Float32) -> Float64:
         """Cosine of each row of ``a`` with the same row of ``b``; (n,)."""
         return COSINE.paired(np.atleast_2d(a), np.atleast_2d(b))
 
@@ -253,7 +252,7 @@ def is_encoder(given: object) -> bool:
 
 
 def require_finite_rows(
-    x: Float32, owners: range | NDArray[np.int64], repair: str, how: str = "", texts: Sequence[str] = ()
+    x: Float32, owners: range | Int64, repair: str, how: str = "", texts: Sequence[str] = ()
 ) -> None:
     """Refuse embeddings that are not finite.
 

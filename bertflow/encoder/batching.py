@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from bertflow.array_types import Bools, Int64
 from bertflow.data.corpus import chunks
 from bertflow.encoder.architecture import OneLine
 from bertflow.encoder.device import T, sent
@@ -48,11 +49,11 @@ class Batch:
         lengths: Tokens of each, padding left out, on the CPU: no device is asked for them; (batch,).
     """
 
-    rows: NDArray[np.int64]
+    rows: Int64
     ids: Tensor
     mask: Tensor
     content: Tensor
-    lengths: NDArray[np.int64]
+    lengths: Int64
 
     @property
     def tokens(self) -> int:
@@ -77,15 +78,15 @@ class TokenizedText:
     """
 
     ids: NDArray[np.int32]
-    special: NDArray[np.bool_]
-    starts: NDArray[np.int64]
+    special: Bools
+    starts: Int64
     truncated: int
 
     @classmethod
     def joined(
         cls,
         ids: list[NDArray[np.int32]],
-        special: list[NDArray[np.bool_]],
+        special: list[Bools],
         lengths: list[int],
         sentences: Sequence[str],
         truncated: int = 0,
@@ -105,11 +106,11 @@ class TokenizedText:
         return cls(*flat, starts, truncated)
 
     @property
-    def lengths(self) -> NDArray[np.int64]:
+    def lengths(self) -> Int64:
         """Tokens of each sentence; (n,)."""
         return np.diff(self.starts)
 
-    def count(self, vocabulary: int) -> NDArray[np.int64]:
+    def count(self, vocabulary: int) -> Int64:
         """How often each token id occurs, special tokens left out; (vocabulary,)."""
         return np.bincount(self.ids[~self.special], minlength=vocabulary).astype(np.int64)
 
@@ -118,7 +119,7 @@ class TokenizedText:
         content = np.concatenate([[0], np.cumsum(~self.special)])
         return int((np.diff(content[self.starts]) == 0).sum())
 
-    def batch(self, rows: NDArray[np.int64], pad_id: int) -> Batch:
+    def batch(self, rows: Int64, pad_id: int) -> Batch:
         """The sentences ``rows``, padded to the longest of them."""
         lengths = self.lengths[rows]
         places = np.arange(lengths.max())
@@ -161,7 +162,7 @@ def tokenize(
             counts sentences from ``first``.
     """
     ids: list[NDArray[np.int32]] = []
-    special: list[NDArray[np.bool_]] = []
+    special: list[Bools] = []
     lengths: list[int] = []
     truncated = 0
     for chunk in chunks(sentences, CHUNK):

@@ -24,16 +24,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
+from bertflow.array_types import Bools, Float32, Floats, Int64
 from bertflow.data.corpus import chunks, sentence_spans
-from bertflow.encoder.abstract import Float32
 from bertflow.encoder.batching import CHUNK, TokenizedText, placing
 from bertflow.errors import UsageError
 
 TOKENS, SENTENCES = "tokens", "sentences"
-POOLS: Mapping[str, Callable[[Float32, NDArray[np.int64]], NDArray[np.floating]]] = {
+POOLS: Mapping[str, Callable[[Float32, Int64], Floats]] = {
     "mean": lambda x, tokens: np.average(x, 0, tokens),
     "max": lambda x, tokens: x.max(0),
 }
@@ -126,12 +125,12 @@ class ChunkedText:
     """
 
     tokens: TokenizedText
-    starts: NDArray[np.int64]
-    spans: NDArray[np.int64]
-    sizes: NDArray[np.int64]
+    starts: Int64
+    spans: Int64
+    sizes: Int64
 
     @property
-    def owners(self) -> NDArray[np.int64]:
+    def owners(self) -> Int64:
         """The row of the text that each chunk is from; (chunk,)."""
         return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
 
@@ -178,7 +177,7 @@ def split(
     return ChunkedText(tokenized, starts, np.array(spans, dtype=np.int64).reshape(-1, 2), np.array(sizes, np.int64))
 
 
-def _text_tokens(special: NDArray[np.bool_], before: NDArray[np.bool_]) -> tuple[int, int]:
+def _text_tokens(special: Bools, before: Bools) -> tuple[int, int]:
     """First token of the text and the one behind its last: between special tokens, behind those ``before`` it."""
     content = np.flatnonzero(~special)
     end = int(content[-1]) + 1 if len(content) else len(special)

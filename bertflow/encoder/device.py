@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bertflow.array_types import Floats, Int64
 from bertflow.errors import UsageError, reason_of
 
 T = TypeVar("T")
@@ -99,9 +100,9 @@ class Landing:
 
     def __init__(self, behind: int = BEHIND) -> None:
         self._behind = behind
-        self._flying: deque[tuple[NDArray[Any], NDArray[np.int64] | slice, Tensor, Callable[[], object]]] = deque()
+        self._flying: deque[tuple[NDArray[Any], Int64 | slice, Tensor, Callable[[], object]]] = deque()
 
-    def put(self, x: NDArray[np.floating], rows: NDArray[np.int64] | slice, made: Tensor) -> None:
+    def put(self, x: Floats, rows: Int64 | slice, made: Tensor) -> None:
         """Have ``x[rows] = made``, at the latest after ``finish``."""
         self._flying.append((x, rows, *_fetched(made)))
         if len(self._flying) > self._behind:
@@ -129,7 +130,7 @@ def _fetched(made: Tensor) -> tuple[Tensor, Callable[[], object]]:
 
 
 @torch.inference_mode()
-def in_blocks(function: Callable[[Tensor], Tensor], x: NDArray[np.floating], behind: int = 0) -> NDArray[np.floating]:
+def in_blocks(function: Callable[[Tensor], Tensor], x: Floats, behind: int = 0) -> Floats:
     """What a function makes of rows, ``ROWS`` at a time, in the data type of the rows.
 
     Args:

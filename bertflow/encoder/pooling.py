@@ -20,15 +20,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from bertflow.array_types import Float64
 from bertflow.errors import UnknownNameError, UsageError
 from bertflow.registry import did_you_mean
 
-Shares: TypeAlias = NDArray[np.float64]
+Shares: TypeAlias = Float64
 SIF_A = 1e-3
 """The a of a / (a + p(token)): Arora et al. 2017, "A simple but tough-to-beat baseline for sentence embeddings"."""
 

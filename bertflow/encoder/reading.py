@@ -15,11 +15,11 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from bertflow.encoder.abstract import Float32, Role, check_sentences, require_finite_rows, say_empty
+from bertflow.array_types import Float32, Int64
+from bertflow.encoder.abstract import Role, check_sentences, require_finite_rows, say_empty
 from bertflow.encoder.batching import Batch, TokenBudget, TokenizedText, tokenize
 from bertflow.encoder.chunks import ChunkedText, Chunks, split
 from bertflow.encoder.device import BEHIND, Landing, T, ahead, parts
@@ -180,7 +180,7 @@ class AbstractTokenEncoder(AbstractLearner):
     def vectors(
         self,
         texts: Iterable[TokenizedText],
-        owners: range | NDArray[np.int64],
+        owners: range | Int64,
         rows: Sequence[Pooling] = (),
         progress: bool | None = None,
         most: int | None = None,
@@ -219,7 +219,7 @@ class AbstractTokenEncoder(AbstractLearner):
         progress: bool | None = False,
         unit: str = "sentences",
         most: int | None = None,
-    ) -> Iterator[tuple[NDArray[np.int64], T]]:
+    ) -> Iterator[tuple[Int64, T]]:
         """Make something of every batch of some tokens.
 
         Args:

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 from transformers import PreTrainedTokenizerBase
 
+from bertflow.array_types import Float32, Hashes, Int64
 from bertflow.data.corpus import chunks
 from bertflow.encoder.abstract import AbstractEncoder, check_sentences
 from bertflow.encoder.batching import TokenizedText
@@ -65,8 +66,8 @@ class TokenCounts:
         text_hashes: Hashes of the sentences counted (``bertflow.text_keys``); None where the counts were given.
     """
 
-    counts: NDArray[np.int64]
-    text_hashes: NDArray[np.uint64] | None = None
+    counts: Int64
+    text_hashes: Hashes | None = None
 
     @classmethod
     def of_text(cls, sentences: Iterable[str], tokenize: Callable[[list[str]], TokenizedText], size: int) -> Self:
@@ -112,7 +113,7 @@ class TokenCounts:
         return cls(counts.astype(np.int64))
 
     @functools.cached_property
-    def weights(self) -> dict[str, NDArray[np.float32]]:
+    def weights(self) -> dict[str, Float32]:
         """For each row of ``COUNTED``, the weight of each token id, in (0, 1]."""
         p = self.counts / self.counts.sum()
         return {name: weigh(p).astype(np.float32) for name, weigh in COUNTED.items()}
@@ -154,7 +155,7 @@ class WordCounts:
     """
 
     counts: Mapping[str, int]
-    text_hashes: NDArray[np.uint64] | None = None
+    text_hashes: Hashes | None = None
 
     def __post_init__(self) -> None:
         if min(self.counts.values(), default=-1) < 0 or not any(self.counts.values()):
@@ -192,7 +193,7 @@ class Supervision:
 
     labels: tuple[str, ...]
     tuned: Mapping[str, Any]
-    text_hashes: NDArray[np.uint64] | None
+    text_hashes: Hashes | None
 
     def after(self, earlier: "Supervision | None") -> "Supervision":
         """This stage on top of an earlier one: nothing that was seen is forgotten."""
@@ -262,7 +263,7 @@ class AbstractLearner(AbstractEncoder):
             facts |= {"sif_a": COUNTED[self.pooling.tokens].keywords["a"], "token_counts": digest}
         return facts | (self.supervision.describe() if self.supervision else {})
 
-    def fitted_hashes(self) -> NDArray[np.uint64] | None:
+    def fitted_hashes(self) -> Hashes | None:
         """The text that ``sif`` counted and that of labels; None where either came without it."""
         parts = [self.supervision.text_hashes] if self.supervision else []
         if self.pooling.counted and self.counts is not None:
@@ -278,7 +279,7 @@ class AbstractLearner(AbstractEncoder):
         return self
 
 
-def _all_of(parts: Sequence[NDArray[np.uint64] | None]) -> NDArray[np.uint64] | None:
+def _all_of(parts: Sequence[Hashes | None]) -> Hashes | None:
     """The hashes of some texts together; None where one of them is unknown."""
     known = [part for part in parts if part is not None]
     return np.unique(np.concatenate([np.empty(0, np.uint64), *known])) if len(known) == len(parts) else None

@@ -22,11 +22,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from bertflow.array_types import Int64
 from bertflow.encoder.architecture import first_position
 from bertflow.encoder.device import sent
 from bertflow.encoder.folders import ModelFolder
@@ -123,7 +123,7 @@ class Template:
         return found * (lengths > 0)[:, None]  # an empty sentence is the template by itself, not nothing
 
     def views(
-        self, views: TokenViews, pooling: Pooling, stack: BlockStack, layers: Sequence[int], lengths: NDArray[np.int64]
+        self, views: TokenViews, pooling: Pooling, stack: BlockStack, layers: Sequence[int], lengths: Int64
     ) -> TokenViews:
         """The views of a batch, and what a pooling must know of the template.
 

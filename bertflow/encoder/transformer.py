@@ -11,12 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from bertflow.array_types import Float32, Int64
 from bertflow.encoder.abstract import Role
 from bertflow.encoder.architecture import quiet_transformers
 from bertflow.encoder.batching import Batch, TokenizedText
@@ -110,7 +110,7 @@ class TransformerEncoder(AbstractTokenEncoder):
 
     def encode_poolings(
         self, sentences: Sequence[str], poolings: Sequence[str], progress: bool | None = None, role: Role = "document"
-    ) -> dict[str, NDArray[np.float32]]:
+    ) -> dict[str, Float32]:
         """Several poolings of the same sentences from one pass, whatever the encoder's own is.
 
         Args:
@@ -168,7 +168,7 @@ class TransformerEncoder(AbstractTokenEncoder):
         place = {"model": str(given.resolve())} if given.is_dir() else {}
         return functools.partial(type(self), **{**self.recipe, **place}), (), kept
 
-    def padded(self, text: TokenizedText, rows: NDArray[np.int64]) -> Batch:
+    def padded(self, text: TokenizedText, rows: Int64) -> Batch:
         """Some tokenized sentences as one batch, on the CPU."""
         return text.batch(rows, self.spec.folder.pad_id)
 

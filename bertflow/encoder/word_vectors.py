@@ -18,9 +18,10 @@ from typing import Any, Self
 
 import numpy as np
 
+from bertflow.array_types import Float32
 from bertflow.data.corpus import words_of
 from bertflow.data.lines import read_raw_lines
-from bertflow.encoder.abstract import Float32, Role
+from bertflow.encoder.abstract import Role
 from bertflow.encoder.pooling import STATIC_POOLINGS, Pooling
 from bertflow.encoder.seen_text import AbstractLearner, WordCounts
 from bertflow.errors import DataError, UsageError, shown

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from bertflow.array_types import Bools, Float32, Int64
 from bertflow.data.corpus import chunks
 from bertflow.encoder.batching import CHUNK, Batch, placing, tokenize
 from bertflow.encoder.pooling import COUNTED, TEMPLATED, Pooling, TokenViews, parse_pooling, pool
@@ -51,13 +51,13 @@ class WordPlaces:
         cut: How many words are left out since they stand behind the longest input.
     """
 
-    read: NDArray[np.bool_]
-    first: NDArray[np.int64]
-    count: NDArray[np.int64]
-    starts: NDArray[np.int64]
+    read: Bools
+    first: Int64
+    count: Int64
+    starts: Int64
     cut: int
 
-    def of_batch(self, batch: Batch) -> Iterator[tuple[NDArray[np.int64], Tensor, Tensor]]:
+    def of_batch(self, batch: Batch) -> Iterator[tuple[Int64, Tensor, Tensor]]:
         """The words of a batch by their number of pieces, so that little is padded.
 
         Yields:
@@ -108,7 +108,7 @@ def encode_words(
     sentences: Sequence[Sequence[str]],
     poolings: Sequence[str],
     progress: bool | None = None,
-) -> dict[str, NDArray[np.float32]]:
+) -> dict[str, Float32]:
     """One vector for each word in its sentence by several poolings, from one pass.
 
     Args:

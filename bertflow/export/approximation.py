@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sklearn.metrics import r2_score
 
 from bertflow.affine import NULL_SHARE, AffineMap
+from bertflow.array_types import Float64
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.closed_forms import LinearStandIn
@@ -106,7 +106,7 @@ def linearize(
     return linear, cost
 
 
-def least_squares(x: NDArray[np.float64], z: NDArray[np.float64]) -> AffineMap:
+def least_squares(x: Float64, z: Float64) -> AffineMap:
     """The affine map with the least squared error from rows x (n, dim_in) to rows z (n, dim_out).
 
     Directions without variance are left out, as in whitening.

@@ -18,7 +18,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 import numpy as np
 from typing_extensions import TypedDict
 
-from bertflow.encoder.abstract import Float32
+from bertflow.array_types import Float32
 from bertflow.errors import DataError, UsageError
 from bertflow.records import parse_record
 

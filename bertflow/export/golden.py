@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertflow.array_types import Bools, Float32, Float64
 from bertflow.calibrated import RECORD
-from bertflow.encoder.abstract import Float32
 from bertflow.encoder.folders import RECORD_FILE
 from bertflow.errors import DataError, UsageError
 from bertflow.export.client import Answers, embed_remotely, listed_model
@@ -181,13 +180,13 @@ def embed_locally(folder: Path, sentences: list[str]) -> Float32:
     raise UsageError(f"{folder} cannot be run here: it holds none of {', '.join(kinds)}. Export it again.")
 
 
-def distances(got: Float32, wanted: Float32) -> NDArray[np.float64]:
+def distances(got: Float32, wanted: Float32) -> Float64:
     """Distance of each row from the wanted one (n,), as a share of its length; infinite where shapes differ."""
     if got.shape != wanted.shape:
         return np.full(len(wanted), np.inf)
     wanted = wanted.astype(np.float64)
     length = np.linalg.norm(wanted, axis=1).clip(min=np.finfo(np.float64).tiny)
-    found: NDArray[np.float64] = np.linalg.norm(got.astype(np.float64) - wanted, axis=1) / length
+    found: Float64 = np.linalg.norm(got.astype(np.float64) - wanted, axis=1) / length
     return found
 
 
@@ -211,7 +210,7 @@ def explain(
         got[rows] = taken
     wanted = np.array(golden.vectors, np.float32)
     off = distances(got, _unit(wanted) if normalized else wanted)
-    compared: NDArray[np.bool_] = np.isfinite(got[:, 0])
+    compared: Bools = np.isfinite(got[:, 0])
     distance, right = _median(off), bool((off[compared] <= golden.tolerance).all())
     text = "The vectors are the golden ones." if right else _cut(golden, off, compared)
     if not text:
@@ -219,7 +218,7 @@ def explain(
     return Diagnosis(right, text, distance, int(compared.sum()), golden.tolerance, golden.describe, where)
 
 
-def _median(off: NDArray[np.float64]) -> float:
+def _median(off: Float64) -> float:
     """The median distance of what is compared."""
     off = off[~np.isnan(off)]
     return float(np.median(off)) if len(off) else np.inf
@@ -260,7 +259,7 @@ def _explanations(golden: Golden, got: Float32, normalized: bool) -> Iterator[tu
             yield _median(distances(answered, _unit(wanted) if unit else wanted)), words
 
 
-def _cut(golden: Golden, off: NDArray[np.float64], compared: NDArray[np.bool_]) -> str:
+def _cut(golden: Golden, off: Float64, compared: Bools) -> str:
     """In words, if short sentences are right and longer ones wrong, as when they are cut elsewhere."""
     tokens, right = np.array(golden.tokens)[compared], off[compared] <= golden.tolerance
     if not right.any() or tokens[~right].min() <= tokens[right].max():

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, Literal, NotRequired, cast
 
 import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from typing_extensions import TypedDict
 
+from bertflow.array_types import Float32, Hashes
 from bertflow.data.corpus import chunks
-from bertflow.encoder.abstract import AbstractEncoder, Float32, Role
+from bertflow.encoder.abstract import AbstractEncoder, Role
 from bertflow.encoder.architecture import OneLine
 from bertflow.encoder.folders import recorded_prompts
 from bertflow.errors import DataError, needs
@@ -118,7 +118,7 @@ class OnnxEncoder(AbstractEncoder):
         """The exported encoder's description, and which graph computes it."""
         return {**self._record["describe"], "graph": self._graph.name}
 
-    def fitted_hashes(self) -> NDArray[np.uint64] | None:
+    def fitted_hashes(self) -> Hashes | None:
         """None: an export does not hold the text that it was fitted on."""
         return None
 

@@ -20,8 +20,9 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
+from bertflow.array_types import Float32
 from bertflow.data.docstrings import PLAIN
-from bertflow.encoder.abstract import Float32, SentenceEncoder
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.architecture import FAMILIES, quiet_transformers
 from bertflow.encoder.device import DTYPES, TF32
 from bertflow.encoder.locating import open_model

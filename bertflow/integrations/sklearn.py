@@ -16,8 +16,9 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils import InputTags, Tags
 from sklearn.utils.validation import check_is_fitted
 
+from bertflow.array_types import Float32
 from bertflow.calibration.base import AbstractCalibrator
-from bertflow.encoder.abstract import Float32, SentenceEncoder
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError
 from bertflow.opening import load
 

@@ -13,8 +13,8 @@ wanted, every one is compared and none is missed.
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertflow.array_types import Float32, Float64, Int64
 from bertflow.errors import DataError, needs
 from bertflow.files import atomic_file
 from bertflow.retrieval.storage import Storage
@@ -71,11 +71,11 @@ class UsearchSearch:
                 old.unlink()
         self._storage, self._graph = storage, graph
 
-    def candidates(self, questions: NDArray[np.float64], k: int) -> list[Sequence[int]]:
+    def candidates(self, questions: Float64, k: int) -> list[Sequence[int]]:
         """The nearest phrases of each question (q, dim), enough to hold ``k`` answers where there are as many."""
         return [self._nearest(question.astype(np.float32), k) for question in questions]
 
-    def _nearest(self, question: NDArray[np.float32], k: int) -> list[int]:
+    def _nearest(self, question: Float32, k: int) -> list[int]:
         # The nearest phrases of k different answers are the best phrases of the k best answers.
         count = MORE * k
         while True:
@@ -87,10 +87,10 @@ class UsearchSearch:
             count = min(4 * count, len(self._graph))
 
 
-def _parts(numbers: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+def _parts(numbers: Int64) -> Iterator[Int64]:
     return (numbers[start : start + ROWS] for start in range(0, len(numbers), ROWS))
 
 
-def _equal(graph: Index, storage: Storage, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+def _equal(graph: Index, storage: Storage, numbers: Int64) -> Int64:
     """The phrases whose embeddings in the graph are those of the index."""
     return numbers[(np.array(graph.get(numbers.astype(np.uint64))) == storage.vectors(numbers.tolist())).all(1)]

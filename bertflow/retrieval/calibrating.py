@@ -13,8 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertflow.array_types import Int64
 from bertflow.breadth import narrowness
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.base import AbstractCalibrator
@@ -77,7 +77,7 @@ def parse_own(
     return made
 
 
-def count_texts(encoder: SentenceEncoder, texts: Sequence[str]) -> NDArray[np.int64] | None:
+def count_texts(encoder: SentenceEncoder, texts: Sequence[str]) -> Int64 | None:
     """Token counts of the texts, by token id, if the encoder's pooling needs some and has none."""
     raw = encoder.raw
     if isinstance(raw, AbstractTokenEncoder) and raw.count_missing(texts):

@@ -19,6 +19,7 @@ from typing import Self
 import numpy as np
 from safetensors.numpy import save_file
 
+from bertflow.array_types import Float64
 from bertflow.calibration.spelling import load_calibrator
 from bertflow.data.columns import COLUMNS
 from bertflow.data.lines import is_blank
@@ -29,7 +30,7 @@ from bertflow.files import atomic_file
 from bertflow.records import read_arrays
 from bertflow.retrieval.collections import AbstractCollection, Id, open_collection
 from bertflow.retrieval.origin import CALIBRATOR, Origin
-from bertflow.retrieval.ranking import AbstractIndex, Float64, Hit, Scan
+from bertflow.retrieval.ranking import AbstractIndex, Hit, Scan
 from bertflow.similarity import COSINE, unit_rows
 from bertflow.text_keys import text_key
 

@@ -12,9 +12,7 @@ from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
+from bertflow.array_types import Float32
 from bertflow.errors import BertflowError, DataError, UsageError, reason_of
 from bertflow.retrieval.address import COLLECTIONS, Address, parse_address
 
@@ -64,14 +62,14 @@ class CollectionRows:
     """
 
     ids: list[Id]
-    vectors: NDArray[np.float32]
+    vectors: Float32
     payload: Any
     bad: Mapping[int, str] = field(default_factory=lambda: NOTHING)
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def kept(self, places: Sequence[int], vectors: NDArray[np.float32]) -> "CollectionRows":
+    def kept(self, places: Sequence[int], vectors: Float32) -> "CollectionRows":
         """Rows at some places, with other vectors, which are those of these places already."""
         payload = self.payload.take(places) if hasattr(self.payload, "take") else [self.payload[at] for at in places]
         return replace(self, ids=[self.ids[at] for at in places], vectors=vectors, payload=payload, bad=NOTHING)
@@ -168,7 +166,7 @@ class AbstractCollection(ABC):
         """Build the index for cosine, as ``source`` has one, or the database's own default; may be called again."""
 
     @abstractmethod
-    def search(self, queries: NDArray[np.float32], k: int, exact: bool = False) -> list[list[Id]]:
+    def search(self, queries: Float32, k: int, exact: bool = False) -> list[list[Id]]:
         """The ids of the ``k`` nearest rows of each query (q, dim), by the database.
 
         Args:
@@ -192,7 +190,7 @@ class AbstractCollection(ABC):
     def close(self) -> None:  # noqa: B027
         """Let go of the database."""
 
-    def vectors_of(self, ids: Sequence[Id]) -> NDArray[np.float32]:
+    def vectors_of(self, ids: Sequence[Id]) -> Float32:
         """The vectors (n, dim) of some rows, in the order of the ids.
 
         Raises:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertflow.array_types import Floats, Intp
 from bertflow.calibrated import encode_systems
 from bertflow.data.columns import COLUMNS, choose_columns
 from bertflow.data.corpus import drawn_rows, load_sentences
@@ -167,12 +167,12 @@ def compare_systems(
     return Comparison(systems[0][0], systems[1][0], len(queries), len(texts), shared, changed, tuple(shown))
 
 
-def share_in_common(first: NDArray[np.intp], second: NDArray[np.intp]) -> float:
+def share_in_common(first: Intp, second: Intp) -> float:
     """Share of the nearest texts (q, SHARED) that both found, mean over the queries."""
     return float(np.mean([len({*a} & {*b}) / SHARED for a, b in zip(first, second, strict=True)]))
 
 
-def nearest_rows(queries: NDArray[np.floating], texts: NDArray[np.floating]) -> NDArray[np.intp]:
+def nearest_rows(queries: Floats, texts: Floats) -> Intp:
     """The texts of the largest cosines with each query (q, SHARED), the nearest first; equal ones in their order."""
     asked, unit = unit_rows(queries), unit_rows(texts).T
     starts = range(0, len(asked), BLOCK)

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from bertflow.array_types import Float64
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.data.corpus import Answer, refuse_ids
 from bertflow.encoder.abstract import SentenceEncoder
@@ -34,7 +35,7 @@ from bertflow.retrieval.calibrating import (
     with_another,
     with_own,
 )
-from bertflow.retrieval.ranking import AbstractIndex, ExactSearch, Float64, Hit, Phrases, Search, rank
+from bertflow.retrieval.ranking import AbstractIndex, ExactSearch, Hit, Phrases, Search, rank
 from bertflow.retrieval.roles import calibrate_by_role, embed_phrases, index_chunks
 from bertflow.retrieval.storage import Storage
 from bertflow.text_keys import text_key

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Protocol, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertflow.array_types import Float64, Floats, Int64, Intp
 from bertflow.data.corpus import chunks
 from bertflow.data.lines import is_blank
 from bertflow.encoder.abstract import SentenceEncoder
@@ -33,8 +33,6 @@ TOGETHER, GROUPS, PAIRS = 16, 128, 50_000
 may be of one document."""
 ROWS_FOR_PAIRS = 50
 """Rows below which random pairs say too little."""
-Float64 = NDArray[np.float64]
-Floats = NDArray[np.floating]
 
 
 @dataclass(frozen=True)
@@ -49,9 +47,9 @@ class Phrases:
     """
 
     names: Sequence[str]
-    starts: NDArray[np.intp]
+    starts: Intp
     unit: Floats
-    numbers: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    numbers: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
 
     def __iter__(self) -> Iterator["Phrases"]:
         yield self
@@ -126,7 +124,7 @@ class Scan:
 
 def ranks_of(
     source: Iterable[Phrases], questions: Floats, right: Mapping[str, frozenset[str]], where: object
-) -> list[NDArray[np.int64]]:
+) -> list[Int64]:
     """Ranks of the right answers of each question (q, dim), rising, from 1; of equal scores wrong ones first.
 
     All embeddings are read twice: for the scores of the right answers, and for how many others are above them.

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertflow.array_types import Bools, Float32
 from bertflow.data.corpus import Answer
-from bertflow.encoder.abstract import Float32, Role, SentenceEncoder
+from bertflow.encoder.abstract import Role, SentenceEncoder
 from bertflow.encoder.chunks import require_unpooled
 from bertflow.encoder.reading import AbstractTokenEncoder
 from bertflow.errors import UsageError
@@ -26,7 +26,7 @@ def embed_phrases(
     kept: Mapping[tuple[str, Role], Float32],
     chunks: str | None,
     progress: bool | None,
-) -> tuple[Float32, NDArray[np.bool_], dict[str, list[Phrase]]]:
+) -> tuple[Float32, Bools, dict[str, list[Phrase]]]:
     """The embeddings of all phrases (n, dim), which of them are queries (n,), and the phrases of each answer by its id.
 
     Each distinct text is embedded once a role; the own text of an answer is its first phrase.
@@ -56,7 +56,7 @@ def embed_phrases(
     return x, asked, {name: [phrase for key in keys for phrase in phrases[key]] for name, keys in roles.items()}
 
 
-def calibrate_by_role(encoder: SentenceEncoder, x: Float32, asked: NDArray[np.bool_]) -> Float32:
+def calibrate_by_role(encoder: SentenceEncoder, x: Float32, asked: Bools) -> Float32:
     """Calibrate raw embeddings (n, dim): queries, where ``asked`` says so, and documents."""
     z = encoder.calibrate(x)
     if encoder.has_roles and asked.any():

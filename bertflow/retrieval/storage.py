@@ -27,10 +27,10 @@ from types import UnionType
 from typing import Any, NotRequired, Self, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from typing_extensions import TypedDict
 from xxhash import xxh3_64_digest
 
+from bertflow.array_types import Bools, Float32, Int64
 from bertflow.data.corpus import Answer, chunks, refuse_ids
 from bertflow.encoder.abstract import Role
 from bertflow.errors import DataError
@@ -82,7 +82,6 @@ FROM phrases JOIN answers ON answer = answers.number LEFT JOIN chunks ON phrase 
 """A row a phrase: its number, the id of its answer, its text, embedding and chunk, and the text of the answer."""
 Phrase: TypeAlias = tuple[str, int, tuple[int, int, int, str | None] | None]
 """A text and the row of its embedding; of a chunk its number, start and stop, and for the first one the whole text."""
-Float32 = NDArray[np.float32]
 Kinds: TypeAlias = tuple[type | UnionType, ...]
 MAYBE = int | None
 
@@ -224,13 +223,13 @@ class Storage:
         found = {(text, role): raw for text, role, raw in self._among((str, str, bytes), query, names)}
         return dict(zip(found, self._matrix(list(found.values()), dim), strict=True))
 
-    def asked(self, numbers: Sequence[int]) -> NDArray[np.bool_]:
+    def asked(self, numbers: Sequence[int]) -> Bools:
         """Which of some phrases (n,) are past questions, in the order given."""
         query = "SELECT number, chunk IS NULL AND text != own_text FROM known WHERE number IN"
         found = self._found(numbers, self._among((int, int), query, numbers))
         return np.array([found[number][0] for number in numbers], bool)
 
-    def numbers(self) -> NDArray[np.int64]:
+    def numbers(self) -> Int64:
         """The numbers of all phrases, rising."""
         rows = self._rows((int,), "SELECT number FROM phrases ORDER BY number")
         return np.fromiter((number for (number,) in rows), np.int64)

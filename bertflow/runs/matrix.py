@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertflow.array_types import Floats
 from bertflow.data.arrays import map_array, write_head
 from bertflow.data.vectors import Vectors, write_parquet
 from bertflow.errors import DataError
@@ -23,7 +23,7 @@ Source = EmbeddingStore | Vectors
 def write_matrix(
     output: Path,
     source: Source,
-    blocks: Iterable[NDArray[np.floating]],
+    blocks: Iterable[Floats],
     dim: int,
     advance: Advance = lambda rows: None,
     beside: Vectors | None = None,

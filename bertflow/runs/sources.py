@@ -12,6 +12,7 @@ import numpy as np
 import torch.distributed as dist
 from numpy.typing import NDArray
 
+from bertflow.array_types import Floats
 from bertflow.breadth import watch_breadth
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.closed_forms import AbstractClosedForm
@@ -187,7 +188,7 @@ def write_calibrated(output: Path, source: Source, calibrator: AbstractCalibrato
     """Write calibrated rows into a file; returns how many, and how many were there already."""
     beside = source if isinstance(source, Vectors) and source.column is not None else None
 
-    def blocks() -> Iterator[NDArray[np.floating]]:
+    def blocks() -> Iterator[Floats]:
         for z, bad in _calibrated(source, calibrator):
             for row, reason in bad.items():
                 raise RowError(str(path_of(source)), row, reason, "row")
@@ -221,15 +222,13 @@ def write_store(
 def _vectors_of(store: EmbeddingStore) -> Vectors:
     """The rows of a store as if they were a file of vectors."""
 
-    def read(size: int, start: int, stop: int) -> Iterator[tuple[NDArray[np.floating], dict[int, str]]]:
+    def read(size: int, start: int, stop: int) -> Iterator[tuple[Floats, dict[int, str]]]:
         return ((x, {}) for x in store.blocks(size, start, stop))
 
     return Vectors(store.folder, store.n, store.dim, np.dtype(np.float32), None, read)
 
 
-def _calibrated(
-    source: Source, calibrator: AbstractCalibrator
-) -> Iterator[tuple[NDArray[np.floating], dict[int, str]]]:
+def _calibrated(source: Source, calibrator: AbstractCalibrator) -> Iterator[tuple[Floats, dict[int, str]]]:
     """Calibrated rows in blocks; those that a calibrator refuses by row, and why."""
     start, place = 0, source.row_in_file if isinstance(source, Vectors) else int
     for block in source.blocks():

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from bertflow.encoder.abstract import Float32, Role
+from bertflow.array_types import Float32
+from bertflow.encoder.abstract import Role
 from bertflow.errors import needs
 from bertflow.export.client import PATH
 from bertflow.scoring.domain import DomainCheck

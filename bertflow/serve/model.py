@@ -21,9 +21,10 @@ from typing import Any, get_args
 
 import numpy as np
 
+from bertflow.array_types import Float32
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.closed_forms import Ridge, Whitening
-from bertflow.encoder.abstract import Float32, Role, SentenceEncoder
+from bertflow.encoder.abstract import Role, SentenceEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import BertflowError, UsageError
 from bertflow.flow.glow import FlowMap

@@ -20,8 +20,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bertflow.array_types import Float32
 from bertflow.data.lines import is_blank
-from bertflow.encoder.abstract import Float32, Role
+from bertflow.encoder.abstract import Role
 from bertflow.errors import UsageError
 from bertflow.similarity import unit_rows
 

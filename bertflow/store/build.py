@@ -8,10 +8,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 from numpy.typing import NDArray
 
 from bertflow import jobs
+from bertflow.array_types import Float32
 from bertflow.data.arrays import map_array, usable_rows
 from bertflow.data.corpus import chunks
 from bertflow.encoder.abstract import SentenceEncoder
@@ -51,7 +51,7 @@ def default_shards(n: int) -> int:
     return min(MOST_SHARDS, max(SHARDS_LEAST, -(-n // SHARD_ROWS)))
 
 
-def counted(blocks: Iterable[NDArray[np.float32]], advance: Advance) -> Iterator[NDArray[np.float32]]:
+def counted(blocks: Iterable[Float32], advance: Advance) -> Iterator[Float32]:
     """The blocks; ``advance`` is told the rows of each block after it was used."""
     for block in blocks:
         yield block

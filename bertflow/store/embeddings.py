@@ -6,12 +6,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bertflow.array_types import Float32
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.store.store import EmbeddingStore
 from bertflow.store.text import distinct_rows
 
 
-def rows_at(x: EmbeddingStore | NDArray[np.float32], places: NDArray[np.integer]) -> NDArray[np.float32]:
+def rows_at(x: EmbeddingStore | Float32, places: NDArray[np.integer]) -> Float32:
     """The rows at some places."""
     return x.rows(places) if isinstance(x, EmbeddingStore) else x[places]
 
@@ -22,7 +23,7 @@ def embedded(
     store: str | Path | None = None,
     progress: bool | None = None,
     without_text_hashes: bool = False,
-) -> EmbeddingStore | NDArray[np.float32]:
+) -> EmbeddingStore | Float32:
     """Embeddings (n, dim) of all sentences, in memory or in a store; one that comes twice is encoded once.
 
     Raises:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bertflow.array_types import Float32, Floats, Int64
 from bertflow.data.arrays import map_array, write_head
 from bertflow.data.lines import refuse
 from bertflow.errors import DataError, UsageError
@@ -26,7 +27,7 @@ from bertflow.progress import Advance
 
 DTYPES: Mapping[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "float16": np.dtype("<f2")}
 """Precisions of rows on disk."""
-Block = tuple[NDArray[np.floating], dict[int, str]]
+Block = tuple[Floats, dict[int, str]]
 """Consecutive rows without the bad ones; and what is wrong with these, by their place in the block."""
 Blocks = Callable[[int, int], Iterable[Block]]
 """Function that gives rows ``start`` to ``stop`` of what a store is made of, in blocks."""
@@ -50,7 +51,7 @@ class Shards:
         self.job = Job(folder, names, ShardMark, ("shards/{}.npy",), "shard", SAY_SHARD_EVERY)
         self.bounds = [n * number // count for number in range(count + 1)]
         self.dim, self.storage = dim, storage
-        self._opened: dict[int, tuple[NDArray[Any], NDArray[np.float32]]] = {}
+        self._opened: dict[int, tuple[NDArray[Any], Float32]] = {}
 
     def write(self, number: int, blocks: Blocks, advance: Advance) -> None:
         """Write and mark a shard.
@@ -109,7 +110,7 @@ class Shards:
         """Rows that are in a file."""
         return self._starts[-1]
 
-    def _open(self, number: int) -> tuple[NDArray[Any], NDArray[np.float32]]:
+    def _open(self, number: int) -> tuple[NDArray[Any], Float32]:
         """A file, compared with its checksum and memory-mapped, and its center.
 
         Raises:
@@ -129,14 +130,14 @@ class Shards:
             )
         return stored, center
 
-    def _read(self, number: int, index: NDArray[np.int64] | slice) -> NDArray[np.float32]:
+    def _read(self, number: int, index: Int64 | slice) -> Float32:
         """Some rows of a file, counted from its first."""
         if number not in self._opened:
             self._opened[number] = self._open(number)
         stored, center = self._opened[number]
         return stored[index].astype(np.float32) + center
 
-    def rows(self, wanted: NDArray[np.int64]) -> NDArray[np.float32]:
+    def rows(self, wanted: Int64) -> Float32:
         """Some rows, in the order of ``wanted``.
 
         Raises:
@@ -153,7 +154,7 @@ class Shards:
             found[mine] = self._read(number, wanted[mine] - self._starts[number])
         return found
 
-    def blocks(self, size: int, start: int, stop: int) -> Iterator[NDArray[np.float32]]:
+    def blocks(self, size: int, start: int, stop: int) -> Iterator[Float32]:
         """Rows ``start`` to ``stop`` in order, in blocks of at most ``size`` rows."""
         for number, (begin, end) in enumerate(pairwise(self._starts)):
             first, last = max(start, begin), min(stop, end)

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow import jobs
+from bertflow.array_types import Float32, Hashes, Int64
 from bertflow.data.arrays import usable_rows
 from bertflow.data.corpus import chunks
 from bertflow.data.lines import none_skipped, refuse
@@ -191,7 +192,7 @@ class EmbeddingStore:
 
     def mapped(
         self,
-        function: Callable[[NDArray[np.float32]], NDArray[np.float32]],
+        function: Callable[[Float32], Float32],
         folder: str | Path,
         recipe: Mapping[str, Any],
         dim: int,
@@ -264,7 +265,7 @@ class EmbeddingStore:
         return self.n
 
     @functools.cached_property
-    def row_ids(self) -> NDArray[np.int64]:
+    def row_ids(self) -> Int64:
         """The row of each sentence of the corpus, in the order of the corpus, without those that were left out."""
         return renumbered(self.manifest.array(self.folder, ROW_IDS), self.left_out)
 
@@ -273,7 +274,7 @@ class EmbeddingStore:
         return places(self.left_out, self.manifest.array(self.folder, ROW_IDS))
 
     @functools.cached_property
-    def text_hashes(self) -> NDArray[np.uint64] | None:
+    def text_hashes(self) -> Hashes | None:
         """Sorted hashes of the corpus; None where they were left out."""
         return np.array(self.manifest.array(self.folder, HASHES)) if HASHES in self.manifest.xxh3 else None
 
@@ -284,11 +285,11 @@ class EmbeddingStore:
         self.__dict__.pop("text_hashes", None)
         return self
 
-    def rows(self, indices: NDArray[np.integer] | Sequence[int]) -> NDArray[np.float32]:
+    def rows(self, indices: NDArray[np.integer] | Sequence[int]) -> Float32:
         """Some rows (len(indices), dim), in the order of ``indices``; one out of range is refused."""
         return self.shards.rows(np.asarray(indices, dtype=np.int64))
 
-    def blocks(self, size: int = CHUNK, start: int = 0, stop: int | None = None) -> Iterator[NDArray[np.float32]]:
+    def blocks(self, size: int = CHUNK, start: int = 0, stop: int | None = None) -> Iterator[Float32]:
         """Rows ``start`` to ``stop`` (all by default) in order, in blocks of at most ``size`` rows."""
         return self.shards.blocks(size, start, self.n if stop is None else min(stop, self.n))
 

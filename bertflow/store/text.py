@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bertflow.array_types import Hashes, Int64
 from bertflow.data.arrays import map_array
 from bertflow.data.corpus import chunks
 from bertflow.errors import BadRowsError, DataError
@@ -35,13 +36,13 @@ SPOOL = "text"
 SENTENCES, STARTS, ROW_IDS, HASHES = "sentences.txt", "starts.npy", "row_ids.npy", "text_hashes.npy"
 
 
-def exact_hashes(sentences: Iterable[str]) -> NDArray[np.uint64]:
+def exact_hashes(sentences: Iterable[str]) -> Hashes:
     """64-bit hashes of sentences as they are written: equal text, equal hash."""
     digests = (hashlib.blake2b(sentence.encode(), digest_size=8).digest() for sentence in sentences)
     return np.frombuffer(b"".join(digests), dtype="<u8")
 
 
-def text_digest(hashes: Iterable[NDArray[np.uint64]]) -> str:
+def text_digest(hashes: Iterable[Hashes]) -> str:
     """One fingerprint of some sentences in their order, from chunks of their hashes."""
     sha = hashlib.sha256()
     for chunk in hashes:
@@ -96,14 +97,14 @@ def rows_digest(folder: Path) -> str:
         return ""
 
 
-def first_appearances(hashes: NDArray[np.uint64], first: NDArray[np.int64]) -> None:
+def first_appearances(hashes: Hashes, first: Int64) -> None:
     """Write to ``first``, for each hash, the position of its first appearance; memory grows with a bucket."""
     for where in _buckets(hashes):
         _, index, inverse = np.unique(hashes[where], return_index=True, return_inverse=True)
         first[where] = where[index][inverse]
 
 
-def number_rows(first: NDArray[np.int64], row_ids: NDArray[np.int64]) -> int:
+def number_rows(first: Int64, row_ids: Int64) -> int:
     """Write to ``row_ids`` the number of each sentence's distinct sentence; returns the number of distinct ones."""
     n = 0
     for start in range(0, len(first), CHUNK):
@@ -119,12 +120,12 @@ def number_rows(first: NDArray[np.int64], row_ids: NDArray[np.int64]) -> int:
     return n
 
 
-def places(rows: Mapping[int, str], row_ids: NDArray[np.int64]) -> dict[int, str]:
+def places(rows: Mapping[int, str], row_ids: Int64) -> dict[int, str]:
     """What is known of some rows, by the places of their sentences in the corpus."""
     return {int(at): rows[int(row_ids[at])] for at in np.flatnonzero(np.isin(row_ids, list(rows)))}
 
 
-def renumbered(row_ids: NDArray[np.int64], left_out: Iterable[int]) -> NDArray[np.int64]:
+def renumbered(row_ids: Int64, left_out: Iterable[int]) -> Int64:
     """The row of each sentence of a corpus, where some rows were left out, and their sentences with them."""
     gone = np.array(sorted(left_out), dtype=np.int64)
     if not len(gone):
@@ -134,7 +135,7 @@ def renumbered(row_ids: NDArray[np.int64], left_out: Iterable[int]) -> NDArray[n
 
 
 @contextmanager
-def by_places(row_ids: NDArray[np.int64]) -> Iterator[None]:
+def by_places(row_ids: Int64) -> Iterator[None]:
     """Count bad rows by the places of their sentences in the corpus."""
     try:
         yield
@@ -165,7 +166,7 @@ def _spool(sentences: Iterable[str], folder: Path) -> int:
     return total
 
 
-def _buckets(hashes: NDArray[np.uint64]) -> Iterator[NDArray[np.int64]]:
+def _buckets(hashes: Hashes) -> Iterator[Int64]:
     """Ascending positions of the hashes of each bucket; hashes of a later bucket are larger."""
     bits = min(BUCKETS, max(1, len(hashes) // BUCKET)).bit_length() - 1
     shift = np.uint64(64 - bits)
@@ -187,14 +188,14 @@ def _save_parts(path: Path, parts: Iterable[NDArray[Any]], dtype: type) -> None:
     save_array(path, np.memmap(raw, dtype=dtype, mode="r"))
 
 
-def _at_first(values: NDArray[Any], first: NDArray[np.int64]) -> Iterator[NDArray[Any]]:
+def _at_first(values: NDArray[Any], first: Int64) -> Iterator[NDArray[Any]]:
     """The ``values`` of first appearances, in order, in chunks."""
     for start in range(0, len(first), CHUNK):
         part = first[start : start + CHUNK]
         yield values[start : start + len(part)][part == np.arange(start, start + len(part))]
 
 
-def distinct_rows(sentences: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
+def distinct_rows(sentences: Sequence[str]) -> tuple[list[str], Int64]:
     """The distinct sentences of a list, and the row of each sentence among them."""
     rows = {sentence: row for row, sentence in enumerate(dict.fromkeys(sentences))}
     return list(rows), np.array([rows[sentence] for sentence in sentences], dtype=np.int64)
