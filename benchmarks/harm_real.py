@@ -52,9 +52,11 @@ FEWEST = 400
 SMALLEST_KIND = 20
 """The fewest texts of a kind that is kept, both halves together."""
 ONE_FILE_IN = 4
-"""One source file is read out of so many, by the hash of its path: all of them take a minute."""
+"""Source files are told apart by the hash of their path into so many buckets: all of them take a minute."""
+BUCKETS = {CONFIRMING: range(1), FINAL: range(1, 3)}
+"""Those that a half reads; for messages, the first of them."""
 DOCSTRINGS = 1_250
-"""The most pairs of the docstrings of other packages: as many as the other halves have."""
+"""Pairs of a seed, of the docstrings of other packages: as many as the halves of ``material`` have."""
 RAISED = re.compile(r"""\braise \w[\w.]*\(\s*f?(?:"((?:[^"\\\n]|\\.)*)"|'((?:[^'\\\n]|\\.)*)')\s*[,)%]""")
 """The message of an error that is one literal."""
 POD_NAME = re.compile(r"^=head1 NAME\s*\n\s*\n?(\S+)\s+-+\s+(.+?)\n\s*\n", re.MULTILINE | re.DOTALL)
@@ -121,23 +123,33 @@ def _scored(folder: Path) -> set[str]:
 def docstrings(half: str, seed: int) -> Fields | None:
     """Paragraphs of docstrings, looked for by the summary lines above them; halves and draw of ``material``."""
     if half not in HASHED:
-        return _other_docstrings(half)
+        return _other_docstrings(half, seed)
     pairs = material.docstrings()[1]
     rows = material.halves(len(pairs))[half]
     documents, queries = (tuple(side[row] for row in rows) for side in (pairs.second, pairs.first))
     return {"documents": documents, "queries": queries, "right": tuple(range(len(rows)))}
 
 
+def _other_docstrings(half: str, seed: int) -> Fields | None:
+    """Those that ``material`` does not read; no two seeds share a pair, so the last have fewer or none."""
+    below = random.Random(f"docstrings/{half}").sample(found := _unread_docstrings(half), len(found))
+    kept = below[seed * DOCSTRINGS :][:DOCSTRINGS]
+    if len(kept) < FEWEST:
+        return None
+    asked = [row for row, (_, (_, module)) in enumerate(kept) if half != CLOSING or module in harm_closing.ASKED]
+    queries = tuple(kept[row][1][0] for row in asked)
+    return {"documents": tuple(paragraph for paragraph, _ in kept), "queries": queries, "right": tuple(asked)}
+
+
 @cache
-def _other_docstrings(half: str) -> Fields | None:
-    """Summary lines and paragraphs of packages that the other halves do not read; no text of theirs."""
+def _unread_docstrings(half: str) -> list[tuple[str, tuple[str, str]]]:
+    """Paragraphs, and above each its summary line and module, of packages that no half before reads; no text of it."""
     pairs = material.docstrings()[1]
     used = {text_key(text) for text in (*pairs.first, *pairs.second)}
     for before in HALVES[2 : HALVES.index(half)]:
-        known = _other_docstrings(before) or {"documents": (), "queries": ()}
-        used |= {text_key(text) for text in (*known["documents"], *known["queries"])}
+        used |= {text_key(text) for below, (above, _) in _unread_docstrings(before) for text in (below, above)}
     found: dict[str, tuple[str, str]] = {}  # by summary, the module and the paragraph
-    for module, path in harm_closing.python() if half == CLOSING else _sources(half):
+    for module, path in harm_closing.python() if half == CLOSING else _sources(BUCKETS[half]):
         if module in {*PACKAGES, *sys.stdlib_module_names}:
             continue
         try:
@@ -147,19 +159,12 @@ def _other_docstrings(half: str) -> Fields | None:
         for summary, paragraph in (texts[:2] for texts in prose if len(texts) > 1):
             if is_summary(summary) and sentences(paragraph) and not {text_key(summary), text_key(paragraph)} & used:
                 found.setdefault(summary, (module, paragraph))
-    below = list({paragraph: (summary, module) for summary, (module, paragraph) in found.items()}.items())
-    if len(below) < FEWEST:
-        return None
-    kept = random.Random(f"docstrings/{half}").sample(below, min(len(below), DOCSTRINGS))
-    asked = [row for row, (_, (_, module)) in enumerate(kept) if half != CLOSING or module in harm_closing.ASKED]
-    queries = tuple(kept[row][1][0] for row in asked)
-    return {"documents": tuple(paragraph for paragraph, _ in kept), "queries": queries, "right": tuple(asked)}
+    return list({paragraph: (summary, module) for summary, (module, paragraph) in found.items()}.items())
 
 
 @cache
-def _sources(half: str) -> list[tuple[str, Path]]:
+def _sources(buckets: range) -> list[tuple[str, Path]]:
     """The names of modules and some of their source files: of the standard library, and of installed packages."""
-    bucket = (CONFIRMING, FINAL).index(half)
     found: list[tuple[str, Path]] = []
     for root in (Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib")):
         for folder, inside, files in os.walk(root):
@@ -168,7 +173,7 @@ def _sources(half: str) -> list[tuple[str, Path]]:
             found += [
                 (path.relative_to(root).parts[0].removesuffix(".py"), path)
                 for path in paths
-                if sha256(path.relative_to(root).as_posix().encode()).digest()[0] % ONE_FILE_IN == bucket
+                if sha256(path.relative_to(root).as_posix().encode()).digest()[0] % ONE_FILE_IN in buckets
             ]
     return found
 
@@ -284,7 +289,9 @@ def _raised(half: str) -> tuple[tuple[str, str], ...]:
     """Modules and the messages of the errors that they raise, which no half before has."""
     before = [messages(one, seed) or {} for one in HALVES[:-1] for seed in (0, 1)] if half == FINAL else []
     used = {text for fields in before for text in fields.get("documents", ())}
-    found = ((module, RAISED.findall(path.read_text("utf-8", "replace"))) for module, path in _sources(half))
+    found = (
+        (module, RAISED.findall(path.read_text("utf-8", "replace"))) for module, path in _sources(BUCKETS[half][:1])
+    )
     said = ((module, " ".join((one or other).split())) for module, texts in found for one, other in texts)
     return tuple((module, text) for module, text in said if text not in used)
 
