@@ -46,11 +46,7 @@ OWN: Mapping[str, tuple[type, Any, str]] = {
 }
 """Options that are not the function's: annotation, default and help."""
 COMMANDS: Mapping[str, Row] = {
-    "demo": Row(
-        "calibrate a small real BERT, and show what improves (minutes)",
-        "demo",
-        own=("details",),
-    ),
+    "demo": Row("calibrate a small real BERT, and show what improves (minutes)", "demo", own=("details",)),
     "fix": Row(
         "look at the cosines, and write a better encoder if one is found",
         "fix",
@@ -80,10 +76,7 @@ COMMANDS: Mapping[str, Row] = {
     "fit": Row("fit a calibrator to a store, or to a file of vectors", "fit", (), ("skip_bad",)),
     "transform": Row("calibrate a store, or a file of vectors", "transform", (), ("skip_bad",)),
     "reindex": Row(
-        "calibrate a collection of a database into a new one",
-        "reindex",
-        ("source", "target"),
-        ("skip_bad", "json"),
+        "calibrate a collection of a database into a new one", "reindex", ("source", "target"), ("skip_bad", "json")
     ),
     "adapt": Row(
         "write a query encoder for an index that stays as it is", "adapt", ("model", "text"), ("skip_bad", "json")
@@ -105,9 +98,7 @@ COMMANDS: Mapping[str, Row] = {
         "reproduce the published figures of bert-base-uncased", "verify_paper", ("model",), ("output",)
     ),
     "paper-tables": Row(
-        "reproduce tables 2 and 3 of the BERT-flow paper on your encoders",
-        "paper_tables",
-        ("models",),
+        "reproduce tables 2 and 3 of the BERT-flow paper on your encoders", "paper_tables", ("models",)
     ),
     "inspect": Row(
         "report the geometry of an encoder, before and after calibration",
@@ -117,10 +108,7 @@ COMMANDS: Mapping[str, Row] = {
         defaults="bertflow.api.looking:report_place",
     ),
     "tokens": Row(
-        "show how text is split into tokens, and their input embeddings",
-        "inspect_tokens",
-        ("texts",),
-        ("json",),
+        "show how text is split into tokens, and their input embeddings", "inspect_tokens", ("texts",), ("json",)
     ),
     "words": Row(
         "compare static and contextual vectors of words",

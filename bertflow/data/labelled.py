@@ -25,7 +25,6 @@ from bertflow.data.columns import COLUMNS, open_columns, split_columns
 from bertflow.data.lines import read_lines
 from bertflow.data.tables import table_suffix
 from bertflow.errors import DataError, shown
-from bertflow.registry import several
 
 CONLL, CONLLU = (".conll", ".bio", ".iob", ".iob2", ".bioes"), ".conllu"
 """Endings of such files; others are looked into."""
@@ -186,7 +185,7 @@ def load_labels(path: str | Path, columns: str | Sequence[int] | None = None) ->
         UsageError: If ``columns`` are not two.
         DataError: If the file is missing or damaged, a cell is empty, or there is only one label.
     """
-    named = split_columns(",".join(map(str, several(columns))) or None, "those of text and label, as a,b", 2)
+    named = split_columns(columns, "those of text and label, as a,b", 2)
     do = "Rename its columns, or name those of text and label with --columns."
     table, names = open_columns(path, COLUMNS["labelled"], named, headless=2, do=do, named=True)
     rows = list(table.usable(names, lambda row: (" ".join(row.text(0).split()), row.name(1))))

@@ -55,25 +55,18 @@ OWN = (b"file\trow\tline\t", b"file,row,line,", b'{"file": ')
 """How such a list begins."""
 
 
-class SkippedRows:
-    """The rows that were left out so far; one that is read twice counts once."""
-
-    def __init__(self) -> None:
-        self._errors: dict[tuple[str, int | str], RowError] = {}
-
-    def __len__(self) -> int:
-        return len(self._errors)
+class SkippedRows(dict[tuple[str, int | str], RowError]):
+    """The rows that were left out so far, by file and number; one that is read twice counts once."""
 
     def add(self, error: RowError) -> None:
         """Leave out one more row."""
-        self._errors.setdefault((error.file, error.number), error)
+        self.setdefault((error.file, error.number), error)
 
     @property
     def rows(self) -> list[tuple[Any, ...]]:
         """File, row, line and reason of each; of row and line one is empty."""
-        numbers = (("", one.number) if one.unit == "line" else (one.number, "") for one in self._errors.values())
-        errors = self._errors.values()
-        return [(one.file, *number, one.reason) for one, number in zip(errors, numbers, strict=True)]
+        numbers = (("", one.number) if one.unit == "line" else (one.number, "") for one in self.values())
+        return [(one.file, *number, one.reason) for one, number in zip(self.values(), numbers, strict=True)]
 
 
 _ACTIVE: ContextVar[SkippedRows | None] = ContextVar("skipped", default=None)
