@@ -46,6 +46,8 @@ RULES: Mapping[str, tuple[bool, str]] = {
     "graph": (False, "another backend gives other last digits"),
 }
 """Fact -> whether a difference in it is refused unless it is forced, or only logged; and why."""
+DIGESTS = ("weights", "token_counts")
+"""Facts that are SHA-256 digests, whose beginning tells them apart."""
 OF_ITS_OWN = (True, "the encoder says that it decides its embeddings")
 """Rule for facts that other kinds of encoder tell of themselves."""
 
@@ -171,7 +173,8 @@ class Identity:
     def told(self, facts: Mapping[str, Any]) -> str:
         """Its name, its pooling and some facts, in words."""
         named = {"pooling": self.facts["pooling"], **facts} if "pooling" in self.facts else facts
-        shown = (f"{key} {value if key == 'calibrator' else repr(value)}" for key, value in named.items())
+        short = {key: value[:8] if key in DIGESTS and value else value for key, value in named.items()}
+        shown = (f"{key} {value if key == 'calibrator' else repr(value)}" for key, value in short.items())
         return f"{self.name or 'an encoder'} with {', '.join(shown)}"
 
 

@@ -105,3 +105,8 @@ def test_two_calibrators_in_a_row_are_one_identity(tiny_bert):
     twice = CalibratedEncoder(whitened, second).identity
     assert twice.calibrator == "Whitening(n_components=3), Center()"
     assert [one.key for one in twice.differences(whitened.identity)] == ["calibrator"]
+
+
+def test_a_digest_is_told_by_its_beginning():
+    told = Identity("bert", {"pooling": "mean", "weights": "ab12cd34" * 8}).told({"weights": "ab12cd34" * 8})
+    assert told == "bert with pooling 'mean', weights 'ab12cd34'"
