@@ -131,7 +131,8 @@ changes nothing, of those in which some method gains {WORTH:g} points.
   above the cosine that 1 % of the wrong ones pass; *topic* P@10 of documents of one kind; *rows* hit@1 of names that
   look for their own descriptions, in a table; *pairs* Spearman with scores.
 * Encoders: inner layers of a MiniLM (`inner`; its [CLS], `inner cls`), a small plain BERT (`plain`), and in the first
-  part MiniLM as it is (`tuned`); 128 tokens, two seeds.
+  part MiniLM as it is (`tuned`); 128 tokens. Seeds are pooled: two, and on the last part more, until no interval of
+  what `fix` writes has a half-width above {HALF_WIDTH}.
 * The five parts differ in words and grammar. Rules were chosen on the first. The second, third and fourth were looked
   at once each, and then served to choose on, too. Only the last has the present rules; the others have those of their
   time. The last was looked at once, but for `fix search` on narrow text: it left all encoders as they are, by mistake,

@@ -58,7 +58,7 @@ SAFE = "faint-sif"
 SAFE_OF_TOPIC = "soft-sif+abtt(1),abtt(1)"
 """Candidates for topic in its place: the first that can be."""
 CHANGED: Mapping[str, str] = {
-    "search": "search by -3 to +26 points",
+    "search": "search by -3 to +27 points",
     "topic": "neighbors of one kind by 0 to +33 points",
     "similarity": "the ranking of pairs by 0 to +3 points (Spearman)",
     "all": "search by -3 to +6 points, and neighbors of one kind by -1 to +7",
