@@ -19,6 +19,7 @@ from bertflow.data import DOCSTRINGS
 from bertflow.data.corpus import count_words, drawn_rows, load_sentences, read_frequencies
 from bertflow.data.docstrings import DOCSTRING_PAIRS, docstring_corpus
 from bertflow.data.pairs import Pairs
+from bertflow.data.sts import StsSource
 from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.names import Model, Text
@@ -135,10 +136,11 @@ def inspect_model(
 ) -> GeometryReport:
     """The report on what a user names, and its baselines."""
     parse_systems(compare or "")
-    known = given if isinstance(given, Pairs) else None
-    if isinstance(given, str | Path) and given not in (NONE, DOCSTRINGS):
-        known = pairs.load_scored_pairs(str(given), data_dir)
+    named = isinstance(given, str | Path) and given not in (NONE, DOCSTRINGS)
+    if named:
+        StsSource(str(given), data_dir)
     opened = open_encoder(model, device, **options)
+    known = pairs.load_scored_pairs(str(given), data_dir) if named else given if isinstance(given, Pairs) else None
     if given == DOCSTRINGS or text is None:
         sentences, natural = docstring_corpus(DOCSTRING_PAIRS, seed=seed)
         source, known = natural.source, natural if given == DOCSTRINGS else known

@@ -84,10 +84,15 @@ def test_a_new_index_numbers_answers_without_ids(write, content, expected, said,
 def test_a_table_with_other_columns_is_told_what_they_may_be(write, refusal):
     path = write("faq.csv", "sku,note\n1,Yes.\n")
     assert refusal(load_answers, path) == (
-        f"{path} should have the columns text + questions | text | answer + questions | answer + question | answer, "
-        "but has sku, note. Name the column of text with --columns; or those of id, text and, if there are any, past "
-        "questions."
+        f"{path} should have the columns text + questions | text | answer + questions | answer + question | answer | "
+        "description | body, but has sku, note. Name the column of text with --columns; or those of id, text and, if "
+        "there are any, past questions."
     )
+
+
+def test_the_body_of_a_ticket_is_its_text(write):
+    path = write("tickets.csv", "id,subject,body,status\n7,A pen,It does not write.,open\n")
+    assert load_answers(path) == [Answer("7", "It does not write.")]
 
 
 def test_columns_of_other_names_are_named(write, refusal):
