@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bertflow.array_types import Hashes, Intp
+from bertflow.array_types import Hashes, Int64, Intp
 from bertflow.data.columns import (
     ANY_SCALE,
     COLUMNS,
@@ -110,7 +109,7 @@ class Pairs:
         """Rows of both sides (2, n) among sentences that are numbered by ``row_of``."""
         return np.array([[row_of[text] for text in side] for side in (self.first, self.second)], dtype=np.intp)
 
-    def taken(self, rows: Sequence[int] | NDArray[np.integer[Any]]) -> "Pairs":
+    def taken(self, rows: Sequence[int] | Int64 | Intp) -> "Pairs":
         """Some of the pairs, in the order asked for."""
         sides = (self.first, self.second, self.subsets, self.negatives)
         first, second, subsets, negatives = (tuple(side[row] for row in rows) if side else () for side in sides)
