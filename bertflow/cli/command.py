@@ -35,7 +35,7 @@ from typing_extensions import is_typeddict
 import bertflow
 from bertflow.cli.commands import COMMANDS, Row
 from bertflow.cli.options import FILLED, Option, described, examples_of, options_in, options_of, plain
-from bertflow.cli.printing import height, print_parts, say
+from bertflow.cli.printing import console, height, print_parts, say
 from bertflow.cli.program import DEBUG, HELP, IMPORT, is_first_process, listed, repeat_columns, without_secrets
 from bertflow.cli.spelling import PRINT, HelpFormatter, Spelling, limit_yaml, name_as_typed
 from bertflow.cli.suggestions import next_lines
@@ -112,7 +112,7 @@ class Command:
         if skip:
             said = f"skipped {how_many(len(skipped), 'rows')}, listed in {skip}"
             print(said, file=sys.stderr if as_json else sys.stdout)
-        if sys.stdout.isatty() and height(parts) > LONG:
+        if height(parts) > LONG and console().is_terminal:
             repeat_columns()
         if not as_json:
             defaults = {one.parameter or one.name: one.default for one in self.options}
