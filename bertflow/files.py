@@ -84,9 +84,9 @@ def require_room(path: Path, size: int) -> None:
 
 
 def require_files(*paths: object, parts: bool = False) -> None:
-    """Refuse files that are missing, or pipes, which cannot be read twice, before anything is read.
+    """Refuse by a ``DataError`` files that are missing, or pipes, which cannot be read twice, before any is read.
 
-    What is not a path, or is on the hub, is not checked. ``parts`` are those of a folder that was written whole.
+    What is not a path, or is on the hub, is not checked. ``parts`` are of a folder that was written whole.
     """
     for path in paths:
         place = Path(path).expanduser() if isinstance(path, str | Path) and not str(path).startswith("hub:") else None

@@ -46,7 +46,9 @@ class VectorEncoder(AbstractEncoder):
         if sentences is None:
             places = np.array(drawn_rows(source.n, most, seed))
             sentences = [f"row {row}" for row in places]
-        elif len(sentences) != len(places := stored.row_ids if stored is not None else np.arange(source.n)):
+        else:
+            places = stored.row_ids if stored is not None else np.arange(source.n)
+        if len(sentences) != len(places):
             raise DataError(
                 f"{path} holds {len(places):,} vectors, but the text has {len(sentences):,} lines that are not empty. "
                 "Give the text that was embedded, one line a vector."

@@ -226,8 +226,10 @@ class Judgement:
 
         Where the same pairs chose it, its p-value is corrected for the number of candidates (Bonferroni).
         """
-        gain, tried = self.gain, len(self._candidates) if self.evidence.asked else 0
-        return gain is not None and proven(gain) and (gain.p_bootstrap or 0) * tried < LEVEL
+        gain = self.gain
+        if not self.evidence.asked or gain is None or gain.p_bootstrap is None:
+            return proven(gain)
+        return proven(gain) and gain.p_bootstrap * len(self._candidates) < LEVEL
 
     @property
     def _candidates(self) -> list[str]:
@@ -251,12 +253,12 @@ class Judgement:
         """All systems on the judging half, x 100."""
         evidence, task = self.evidence, self.evidence.judging.task
         columns = [Column(title, Place(task, "all", metric)) for metric, title in evidence.kind.shown.items()]
-        n = len(evidence.judging)
-        who = f"{self.chosen or 'nothing'} was tested on {n:,} pairs"
+        n, chosen = len(evidence.judging), self.chosen
+        who = f"{chosen or 'nothing'} was tested on {n:,} pairs"
         if len(self._candidates) > 1:
-            who = f"Chosen on {len(evidence.choosing):,} pairs ({self.chosen}), tested on {n:,} others"
+            who = f"Chosen on {len(evidence.choosing):,} pairs ({chosen}), tested on {n:,} others"
         if evidence.asked:
-            who = f"{n:,} of {evidence.asked:,} are filled in; chosen on all of them ({self.chosen})"
+            who = f"{n:,} of {evidence.asked:,} are filled in; chosen on all of them ({chosen})"
         how = f"{who}. Scores are x 100, cosines are not."
         return Section(evidence.kind.title.capitalize(), self.judging.table(columns), (how, *self.judging.captions()))
 

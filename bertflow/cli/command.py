@@ -104,7 +104,8 @@ class Command:
         parts = [] if as_json else [*(result.parts() if own.get("details") else result.answer())]
         if as_json:
             print(result.to_json(), end="")
-        print_parts(parts, output)
+        else:
+            print_parts(parts, output)
         if output:
             result.save(output)
             facts = {"arguments": argv, "seconds": round(time.perf_counter() - begin, 1), **result.run_facts()}

@@ -25,10 +25,6 @@ from sklearn.linear_model import LogisticRegression
 from bertflow.array_types import Float64, Int64
 from bertflow.errors import DataError, UsageError
 
-LEVEL = 0.95
-"""Confidence of the intervals."""
-ENDS = (1 - LEVEL) / 2, (1 + LEVEL) / 2
-"""Quantiles at their ends."""
 REDRAWN = 1000
 """Resamples of the labelled pairs."""
 
@@ -119,12 +115,12 @@ class Share:
     high: float
 
     @classmethod
-    def of(cls, part: int, whole: int) -> "Share":
+    def of(cls, part: int, whole: int, level: float) -> "Share":
         """``part`` of ``whole``, by Clopper and Pearson; of nothing it is unknown, from 0 to 1."""
         if not whole:
             return cls(float("nan"), 0.0, 1.0)
-        low = beta.ppf(ENDS[0], part, whole - part + 1) if part else 0.0
-        high = beta.ppf(ENDS[1], part + 1, whole - part) if part < whole else 1.0
+        low = beta.ppf((1 - level) / 2, part, whole - part + 1) if part else 0.0
+        high = beta.ppf((1 + level) / 2, part + 1, whole - part) if part < whole else 1.0
         return cls(part / whole, float(low), float(high))
 
     def __str__(self) -> str:
@@ -176,7 +172,7 @@ class LabelledThreshold:
     wanted: str
     target: float
     passing: Passing
-    level: float = LEVEL
+    level: float
 
     def __str__(self) -> str:
         """One line."""
@@ -208,19 +204,20 @@ class Labelled:
         """How many there are."""
         return len(self.matches) + len(self.others)
 
-    def passing(self, cosine: float) -> Passing:
+    def passing(self, cosine: float, level: float = 0.95) -> Passing:
         """Which pairs have this cosine or a higher one."""
         passed, others = (int((np.array(side) >= cosine).sum()) for side in (self.matches, self.others))
         shares = ((passed, passed + others), (passed, len(self.matches)), (others, len(self.others)))
-        return Passing(passed, others, *(Share.of(part, whole) for part, whole in shares))
+        return Passing(passed, others, *(Share.of(part, whole, level) for part, whole in shares))
 
-    def threshold(self, wanted: str, target: float, seed: int = 0) -> LabelledThreshold:
+    def threshold(self, wanted: str, target: float, seed: int = 0, level: float = 0.95) -> LabelledThreshold:
         """The cosine from which pairs have a precision or recall.
 
         Args:
             wanted: "precision" or "recall".
             target: What is wanted of it, in (0, 1].
             seed: Random seed for the resamples.
+            level: Confidence of the intervals.
 
         Raises:
             UsageError: If it is out of range, or no cosine reaches it.
@@ -249,5 +246,5 @@ class Labelled:
             )
         drawn = (chosen(np.bincount(rng.integers(0, n, n), minlength=n).astype(float)) for _ in range(REDRAWN))
         found = [float(cosines[0]) if one is None else one for one in drawn]
-        low, high = (float(end) for end in np.quantile(found, ENDS))
-        return LabelledThreshold(value, low, high, wanted, target, self.passing(value))
+        low, high = (float(end) for end in np.quantile(found, ((1 - level) / 2, (1 + level) / 2)))
+        return LabelledThreshold(value, low, high, wanted, target, self.passing(value, level), level)

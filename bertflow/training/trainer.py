@@ -42,12 +42,6 @@ INTERACTIVE = ("bash", "interactive")
 """Names of SLURM jobs in which a user types: what runs there is one process, as Lightning sees it too."""
 PLACE = ("accelerator", "devices", "enable_progress_bar", "logger", "num_nodes", "profiler", "strategy")
 """Options of a Trainer that only say where and how it runs."""
-KNOWN = (
-    ".*LeafSpec.* is deprecated",
-    "(Checkpoint|Experiment logs) directory .* exists and is not empty",
-    "The dirpath has changed from",
-)
-"""Warnings that are hidden."""
 LIGHTNING = ("pytorch_lightning", "lightning_fabric")
 """Loggers of its banners: available devices, why the fit ended, what else could be installed."""
 
@@ -56,8 +50,9 @@ LIGHTNING = ("pytorch_lightning", "lightning_fabric")
 def known_warnings() -> Iterator[None]:
     """Hide the warnings that Lightning 2.6 itself causes under torch 2.13, and those about a resumed run."""
     with warnings.catch_warnings():
-        for message in KNOWN:
-            warnings.filterwarnings("ignore", message=message)
+        warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated", category=FutureWarning)
+        warnings.filterwarnings("ignore", message="(Checkpoint|Experiment logs) directory .* exists and is not empty")
+        warnings.filterwarnings("ignore", message="The dirpath has changed from")
         yield
 
 
