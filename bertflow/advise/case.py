@@ -16,7 +16,6 @@ from bertflow.advise.likely import PURPOSES
 from bertflow.advise.reading import Document, Documents, SplitText, read_documents, split_text
 from bertflow.breadth import richness
 from bertflow.calibration.spelling import SystemSpec
-from bertflow.data.corpus import TextSource
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.cutting import unknown_share
@@ -83,13 +82,11 @@ class Request:
         require_between(FEWEST_ASKED, MOST_ASKED, ask=self.ask)
         require_seed(self.seed)
         lookup("purpose", PURPOSES, self.purpose)
-        encoder, text = self.sources
+        encoder, _ = self.sources
         given = [f"--{name}" for name in given_options(self.options)]
         if self.vectors is not None and (wrong := [*given, *(["an encoder"] if encoder is not None else [])]):
             do = "Leave it out." if given else "Leave it out, or give --keep_vectors instead of --vectors."
             raise UsageError(f"--vectors takes only the text of the vectors, got {wrong[0]}. {do}")
-        if self.vectors is None and (encoder is None or text is None):
-            raise UsageError("An encoder and a text are needed, as `bertflow fix MODEL TEXT`. Give both, or --vectors.")
 
     @cached_property
     def rows(self) -> list[SystemSpec]:
@@ -208,8 +205,6 @@ def _read_all(request: Request, most: int) -> tuple[str, SentenceEncoder, str, D
     """
     encoder, text = request.sources
     if request.vectors is None:
-        if isinstance(text, str | Path):
-            TextSource([text], request.columns.split(",") if request.columns else None)
         name, opened = _opened(encoder, request.options)
         documents = read_documents(text, request.columns)
     else:

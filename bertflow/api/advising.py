@@ -106,6 +106,10 @@ def fix(
     )
     require_place(output, folder=True, new=True)
     require_page(output, open_report)
+    if vectors is None and (encoder is None or text is None):
+        raise UsageError("An encoder and a text are needed, as `bertflow fix MODEL TEXT`. Give both, or --vectors.")
+    if vectors is None and isinstance(text, str | Path):
+        TextSource([text], columns.split(",") if columns else None)
     from bertflow.advise.case import Request
     from bertflow.advise.fixing import fixed
 

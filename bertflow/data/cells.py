@@ -14,7 +14,7 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
@@ -83,7 +83,7 @@ def split_csv(path: Path, between: str = "") -> Cells:
     between = between or _separator(state_of(path))
     bad: list[RowError] = []
 
-    def lines() -> Iterator[str]:
+    def lines() -> Generator[str, None, None]:
         for number, raw in read_raw_lines(path):
             try:
                 line = decoded(path, number, raw)
@@ -92,7 +92,7 @@ def split_csv(path: Path, between: str = "") -> Cells:
                 line = raw.decode(errors="replace").rstrip("\r\n")
             yield f"{line}\n"
 
-    reader, first = csv.reader(lines(), delimiter=between, strict=True), 1
+    reader, first = csv.reader(text := lines(), delimiter=between, strict=True), 1
     try:
         for cells in reader:
             if bad:
@@ -106,6 +106,8 @@ def split_csv(path: Path, between: str = "") -> Cells:
             f"{path}, line {first}: this is not csv: {error}. Is a quotation mark left open? "
             "Double the quotation marks inside a cell, or save the table as tsv."
         ) from None
+    finally:
+        text.close()  # a bad row and the frame that found it keep each other, and the file, until they are collected
 
 
 @lru_cache

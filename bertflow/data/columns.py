@@ -129,7 +129,8 @@ def open_columns(
     """
     suffix = ".tsv" if is_plain_text(path) else table_suffix(path)
     table = open_table(path, columns, suffix)
-    do = next((f"It holds {said}." for kind, said in TAKEN_BY.items() if table.known(COLUMNS[kind])), do)
+    own = " Or name the columns to read with --columns." * named
+    do = next((f"It holds {said}.{own}" for kind, said in TAKEN_BY.items() if table.known(COLUMNS[kind])), do)
     if columns is None and suffix == ".tsv" and len(table.columns) == headless and not table.known(choices):
         columns = [str(k + 1) for k in range(headless)]
         table = open_table(path, columns, suffix)

@@ -56,6 +56,8 @@ class TextSource:
 
     def __post_init__(self) -> None:
         require_files(*self.paths)
+        if self.paths and not any(is_hub(path) or Path(path).expanduser().stat().st_size for path in self.paths):
+            raise self._without_text()
         if self.columns and self.paths and all(map(is_plain_text, self.paths)):
             named = ",".join(self.columns)
             raise UsageError(f"{self.paths[0]} is text in lines, which has no columns, got {named}. Leave them out.")
@@ -82,19 +84,18 @@ class TextSource:
                     empty = False
                     yield place, " ".join(text.split())
         if empty:
-            raise DataError(f"{', '.join(map(str, self.paths))} should hold sentences, but holds none. Give text.")
+            raise self._without_text()
+
+    def _without_text(self) -> DataError:
+        return DataError(f"{', '.join(map(str, self.paths))} should hold sentences, but holds none. Give text.")
 
 
 def load_sentences(paths: str | Path | Sequence[str | Path], columns: Sequence[str] | None = None) -> list[str]:
-    """Read, clean and deduplicate the sentences of one or several sources.
+    """Read and clean the distinct sentences of one or several sources, in the order of their first appearance.
 
     Args:
         paths: Files, or hub datasets as ``hub:owner/name[@revision][#config][:split]``.
-        columns: The columns of tables that hold text; found by their names if None. Numbers ("1", "2", counted
-            from 1) choose columns of a tsv or csv without a header line.
-
-    Returns:
-        Distinct sentences by exact text, in the order of their first appearance.
+        columns: The columns of tables that hold text, as for ``TextSource``.
 
     Raises:
         DataError: If a file is missing, damaged or not UTF-8, if no column holds text, or if nothing is left.
@@ -109,11 +110,7 @@ def load_sentences(paths: str | Path | Sequence[str | Path], columns: Sequence[s
 
 
 def require_corpus(sentences: Sequence[str]) -> None:
-    """Refuse a corpus of fewer than two sentences: one sentence has no spread.
-
-    Raises:
-        DataError: If it is too small to fit on.
-    """
+    """Refuse by a ``DataError`` a corpus of fewer than two sentences: one sentence has no spread."""
     if len(sentences) < 2:
         raise DataError(f"Fitting needs at least 2 different sentences, got {len(sentences)}. Give more text.")
 
@@ -237,7 +234,7 @@ _ABBREVIATION = re.compile(r"(?:\b(?:e\.g|i\.e|cf|vs|etc|resp|Fig|Eq|Sec|Ref|No|
 def sentence_spans(text: str) -> Iterator[tuple[int, int]]:
     """Where the sentences of a text start and stop, by the rules of English; without the white space around them.
 
-    There is at least one, be it empty.
+    There is at least one, which may be empty.
     """
     start = 0
     for gap in _END.finditer(text):

@@ -170,6 +170,22 @@ def test_a_program_says_what_it_will_do_before_anything_slow_is_loaded(line, sai
     assert done.stderr.startswith(said)
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("fix", "An encoder and a text are needed, as `bertflow fix MODEL TEXT`. Give both, or --vectors."),
+        ("fix minilm empty.txt", "empty.txt should hold sentences, but holds none. Give text."),
+        ("fix minilm empty.csv", "empty.csv should hold sentences, but holds none. Give text."),
+    ],
+)
+def test_without_text_fix_ends_before_anything_slow_is_loaded(line, said, tmp_path):
+    for name in ("empty.txt", "empty.csv"):
+        (tmp_path / name).touch()
+    script = f"{STOPPED}sys.argv = {['bertflow', *line.split()]}; from bertflow.cli import main; sys.exit(main())"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.stderr.splitlines()[1:] == [f"error: {said}"]
+
+
 @pytest.mark.parametrize("script", ["train", "evaluate"])
 def test_a_script_does_so_as_well(script, tmp_path):
     path = Path(__file__).parents[2] / f"{script}.py"

@@ -98,6 +98,7 @@ EARLY = {
         "--output db": "db is not empty. Choose another --output, as db-2.",
     },
     "fix nothing": {
+        "": "An encoder and a text are needed, as `bertflow fix MODEL TEXT`. Give both, or --vectors.",
         "BERT": "An encoder and a text are needed, as `bertflow fix MODEL TEXT`. Give both, or --vectors.",
         "--vectors missing.npy": "missing.npy is missing. Give the path of an existing file.",
         "--vectors x.npy --pooling cls": ("--vectors takes only the text of the vectors, got --pooling. Leave it out."),

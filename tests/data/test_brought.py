@@ -7,7 +7,10 @@ import logging
 import pandas as pd
 import pytest
 
+from bertflow.data import lines
+from bertflow.data.cells import split_csv
 from bertflow.data.tables import open_table
+from bertflow.errors import RowError
 
 HEADER = ("id", "text", "note")
 ROWS = [
@@ -153,6 +156,17 @@ def test_bytes_that_may_be_anything_are_not_taken_for_text_of_windows(write, ref
     assert refusal(lambda: list(open_table(path).read(["text"]))).endswith(
         "which is not UTF-8. Save the file as UTF-8."
     )
+
+
+def test_a_csv_that_is_refused_is_closed_while_its_error_is_still_held(write, monkeypatch):
+    opened = []
+    monkeypatch.setattr(lines, "open", lambda path, mode: opened.append(path.open(mode)) or opened[-1], raising=False)
+    path = write("a.csv", b"text\ncaf\xe9 \x81")
+    with pytest.raises(RowError) as held:
+        list(split_csv(path, ","))
+    assert held.value.number == 2
+    assert opened
+    assert all(file.closed for file in opened)
 
 
 def test_half_a_file_in_utf_16_is_refused(write, refusal):
