@@ -12,7 +12,7 @@ from sklearn.cluster import KMeans
 from bertflow.array_types import Float64
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.retrieval.comparing import Comparison, compare_systems
-from bertflow.scoring.drift import STRANGE
+from bertflow.scoring.drift import STRANGE, Outside
 from bertflow.similarity import unit_rows
 from bertflow.tables import Section
 
@@ -74,9 +74,9 @@ class AskedQueries:
         if self.out_of_domain is None or self.percentile is None:
             yield f"Whether the {n} are in domain is not known: that needs 2 sentences for each dimension."
         else:
-            yield (
-                f"{100 * self.out_of_domain:.0f} % of the {n} are out of domain ({STRANGE:g} % of ordinary text is)."
-            )
+            found = Outside(round(self.out_of_domain * self.comparison.queries), self.comparison.queries)
+            do = ": add such text, and call `bertflow fix` again" if found.clear else ""
+            yield f"{100 * found.share:.0f} % of the {n} are out of domain ({STRANGE:g} % of ordinary text is){do}."
             yield f"Their median percentile among held-out text is {self.percentile:.1f}."
         yield f"They reach {self.reached} of {self.clusters} clusters of the text."
 

@@ -12,7 +12,8 @@ from typing_extensions import Unpack
 from bertflow import kinds
 from bertflow.data.corpus import load_sentences
 from bertflow.data.labelled import load_labels
-from bertflow.data.sts import StsSource, load_sts
+from bertflow.data.sts import StsSource, load_sts, load_tasks
+from bertflow.data.tables import table_suffix
 from bertflow.encoder.options import EncoderOptions
 from bertflow.errors import UsageError, require_between, require_seed
 from bertflow.files import require_files
@@ -169,8 +170,9 @@ def sweep(
         fit_on: Text to fit whitening and token counts on (default: the scored sentences, without their labels).
         labels: Labels for a probe, instead of STS tasks: lines sentence<TAB>label, or a table with text and label; or
             CoNLL columns, the word first and the tag last, with an empty line between sentences.
-        columns: Columns of text and label in the table of labels, as a,b; or of word and tag in CoNLL columns, as 1,2
-            (default: found by their names; in CoNLL columns 1,-1, the first and the last; .conllu: 2,4).
+        columns: Columns of text and label in the table of labels, as a,b; of word and tag in CoNLL columns, as 1,2; of
+            two texts and their score in a table of tasks, as a,b,c (default: found by their names; in CoNLL columns
+            1,-1, the first and the last; .conllu: 2,4).
         compare: Calibrators of the word vectors before the probe, such as raw,sn,whitening(64) (default:
             raw,whitening).
         folds: Folds of the probe's cross-validation (default: 5).
@@ -202,7 +204,7 @@ def sweep(
 
     begin = perf_counter()
     _refuse(bool(labels), "is for STS tasks, not for labels", tasks=tasks, data_dir=data_dir, fit_on=fit_on)
-    _refuse(not labels, "needs labels", folds=folds, seed=seed, columns=columns)
+    _refuse(not labels, "needs labels", folds=folds, seed=seed)
     require_seed(seed)
     require_between(2, folds=folds)
     require_files(labels, fit_on)
@@ -219,9 +221,10 @@ def sweep(
             "A sweep needs scores or labels to judge by, got none. Give --tasks: a table with the columns sentence1, "
             "sentence2 and score, or a task as stsb-dev; or --labels FILE; or --data_dir, the folder of the STS data."
         )
-    where = data_dir or "hub"
+    where, names = data_dir or "hub", tuple[str, ...]()
     if not labels:
-        StsSource(tasks or "tuning", where)
+        names = StsSource(tasks or "tuning", where).names
+        _refuse(not any(map(table_suffix, names)), "needs labels, or a table in tasks", columns=columns)
     encoder = load_transformer(model, **options).with_pooling(ALL_BLOCKS)
     poolings = candidates(encoder.spec.folder.blocks, layers, tokens or (TOKENS if words else None))
     result: kinds.Sweep
@@ -232,7 +235,7 @@ def sweep(
         else:
             result = probe_texts(encoder, load_labels(labels, columns), poolings, folds, seed or 0, progress)
     else:
-        sets = list(StsSource(tasks or "tuning", where))
+        sets = load_tasks(names, where, [*map(str, columns)] if isinstance(columns, list) else columns)
         fitted_on = load_sentences(fit_on) if isinstance(fit_on, str | Path) else fit_on
         result = sweep_poolings(encoder, sets, poolings, fitted_on, progress)
     if say:

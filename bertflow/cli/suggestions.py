@@ -1,4 +1,4 @@
-"""What to do next: the command lines that are printed below what a command has left.
+"""What to do next: the command lines that are printed below what a command has left or shown.
 
 They work as they stand, with the paths that were given or written, quoted for the shell, and a new place for what they
 write themselves. Where that takes a FILE of the user's, it is said in words.
@@ -53,11 +53,11 @@ def _rows(path: object) -> list[object]:
     return ["--store" if Path(str(path)).is_dir() else "--vectors", path]
 
 
-def _after(model: object, **how: Any) -> list[Words]:
+def _after(model: object, fixed: str = "fixed", **how: Any) -> list[Words]:
     """What comes after an encoder, here: with what is installed, and names that are free."""
     example = new_place("example")
     serves = all(find_spec(name) for name in ("starlette", "uvicorn", "prometheus_client"))
-    before, output = ["search", "example", example], ["--output", new_place("fixed")]
+    before, output = ["search", "example", example], ["--output", new_place(fixed)]
     return steps_after(model, Reader(serves, example / "text.txt", before, output), **how)
 
 
@@ -118,9 +118,11 @@ def _train(given: Given, run: Any, name: str = "train") -> list[Words]:
         return [["inspect", run.folder / "encoder"]]
     text = several(getattr(given.get("text"), "sentences", None) or ())
     if getattr(run.record, "untrained", ""):
-        opened = given.get("encoder") or {}
+        opened, fixed = given.get("encoder") or {}, f"{run.folder}-fixed"  # inspect names the folder fixed
         how = {"text": text[0] if len(text) == 1 else None, "n": run.record.n_train + run.record.n_held_out}
-        return _after(opened.get("model"), calibrated=False, **how, options=_options(opened, "pooling", "max_length"))
+        return _after(
+            opened.get("model"), fixed, calibrated=False, **how, options=_options(opened, "pooling", "max_length")
+        )
     judged = ["evaluate", run.folder, "--retrieval", "FILE" if text else DOCSTRINGS, "--compare", "raw,whitening"]
     return [f"{LABELLED}{_typed(judged)}" if text else judged]
 
@@ -214,13 +216,13 @@ STEPS: Mapping[str, Callable[[Given, Any], Iterable[Words]]] = {
         ["search", *(["ask", made.folder, QUESTION] if made.encoder else ["info", made.folder])]
     ],
     "adapt": _adapt,
-    "evaluate": _kept(lambda given, _: _look(split_name(several(given["models"])[0])[1], given)),
+    "evaluate": lambda given, _: _look(split_name(several(given["models"])[0])[1], given),
     "sweep": _sweep,
     "verify-paper": _kept(lambda given, _: [["paper-tables", given["model"], *_options(given, "data_dir", "device")]]),
     "paper-tables": _paper_tables,
     "inspect": _inspect,
     "words": _kept(lambda given, _: [["inspect", *several(given["model"])]]),
-    "compare": _kept(lambda given, _: [[*_look(given["second"], given)[0], "--text", *several(given["text"])[:1]]]),
+    "compare": lambda given, _: [[*_look(given["second"], given)[0], "--text", *several(given["text"])[:1]]],
     "export": _export,
     "score": _score,
     **{f"search {action}": _ask for action in ("build", "add", "update", "remove", "recalibrate")},

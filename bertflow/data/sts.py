@@ -21,7 +21,7 @@ import numpy as np
 
 from bertflow.data.columns import ANY_SCALE, COLUMNS, Scale, say_columns
 from bertflow.data.lines import logger
-from bertflow.data.pairs import Pairs, checked, joined, pairs_of_table
+from bertflow.data.pairs import Pairs, checked, joined, load_pairs, pairs_of_table
 from bertflow.data.sts_tasks import LAYOUTS, SUITES, TASKS, StsTask
 from bertflow.data.tables import (
     FORMATS,
@@ -104,6 +104,12 @@ def load_sts(task: str, data_dir: str | Path | None) -> Pairs:
         return _load_table(table, task, TASKS.get(task, OWN))
     row = _require_task(task)
     return _load_mix(task, row, folder) if row.mix else _load_package(task, row, folder)
+
+
+def load_tasks(tasks: Iterable[str], data_dir: str | Path | None, columns: str | Sequence[str] | None) -> list[Pairs]:
+    """Load tasks; ``columns`` are those of two texts and the score in tables that are given by their paths."""
+    own = set(filter(table_suffix, tasks if columns else ()))
+    return [load_pairs(task, "graded", columns) if task in own else load_sts(task, data_dir) for task in tasks]
 
 
 def _is_hub(data_dir: object) -> bool:

@@ -14,7 +14,7 @@ from bertflow.data import DOCSTRINGS
 from bertflow.data.corpus import load_sentences
 from bertflow.data.docstrings import DOCSTRING_PAIRS, SOME_FILES, docstring_pairs
 from bertflow.data.pairs import Pairs, load_pairs, unique_sentences
-from bertflow.data.sts import StsSource, load_sts
+from bertflow.data.sts import StsSource, load_tasks
 from bertflow.data.sts_tasks import suites_of
 from bertflow.data.tables import table_name, table_suffix
 from bertflow.encoder.options import EncoderOptions
@@ -254,8 +254,7 @@ def evaluate_models(
     if given.get("retrieval") == DOCSTRINGS:
         given["retrieval"] = docstring_pairs(SOME_FILES).sample(DOCSTRING_PAIRS, scoring.get("seed", 0))
     others = [load_pairs(one, kind, columns) for kind, one in given.items()]
-    own = set(filter(table_suffix, tasks if columns else ()))
-    sets = [load_pairs(task, "graded", columns) if task in own else load_sts(task, data_dir) for task in tasks]
+    sets = load_tasks(tasks, data_dir, columns)
     added = list(studies())
     text, several = _text(fit_on, [*sets, *others]), None
     if refit:

@@ -104,6 +104,9 @@ class SearchScores(AbstractResult):
         cells: dict[str, list[str]] = {}
         for row in self.rows:
             cells.setdefault(row["system"], [row["system"]]).append(number(row["value"], row["metric"]))
+            if not self.differences and row["ci_low"] is not None:
+                line = cells.setdefault(f"{row['system']}, interval", ["  95 % interval"])
+                line.append(interval(row["ci_low"], row["ci_high"]))
         yield Table(("system", *dict.fromkeys(row["metric"] for row in self.rows)), tuple(map(tuple, cells.values())))
         for row in self.differences:
             value, ends = 100 * row["difference"], interval(row["ci_low"], row["ci_high"], "")

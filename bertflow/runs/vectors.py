@@ -22,7 +22,7 @@ from bertflow.encoder.reading import AbstractTokenEncoder
 from bertflow.errors import BadRowsError, UsageError, how_many, require_between
 from bertflow.files import require_place
 from bertflow.opening import load
-from bertflow.progress import bar, place, reading
+from bertflow.progress import Advance, bar, place, reading
 from bertflow.results import AbstractResult
 from bertflow.runs import sources
 from bertflow.store.build import require_layout
@@ -41,10 +41,12 @@ class Embedded(AbstractResult):
     Attributes:
         store: The embeddings.
         seconds: Time of the whole call; None if the store was only verified.
+        again: Whether everything was embedded already.
     """
 
     store: EmbeddingStore
     seconds: float | None
+    again: bool = False
 
     def parts(self) -> Iterable[str]:
         """The store, its text and its encoder."""
@@ -57,7 +59,7 @@ class Embedded(AbstractResult):
         yield f"text      {added_up(rows)}"
         chunks = f", chunks {store.recipe['chunks']}" if "chunks" in store.recipe else ""
         yield f"encoder   {store.recipe.get('encoder')}, {store.recipe.get('pooling')}{chunks}"
-        yield f"took      {self.seconds:.1f} s"
+        yield f"took      {self.seconds:.1f} s{', as everything was embedded already' * self.again}"
 
     def as_dict(self) -> dict[str, Any]:
         """The recipe and the sizes."""
@@ -153,23 +155,23 @@ def embed_text(
     require_layout(shards, storage)
     encoder, begin = load(model, **options), time.monotonic()
     _count_tokens(encoder, text)
+    again = False
     with ExitStack() as stack, sources.resumable(f"What is done is kept in {store}"):
+
+        def begun(store: EmbeddingStore) -> Advance:
+            nonlocal again
+            again = len(store.shards.job.marks()) == store.manifest.shards
+            return stack.enter_context(bar(store.n, "checking" if again else "embedding", progress, "rows"))
+
         try:
-            made = EmbeddingStore.build_streamed(
-                encoder,
-                lambda: reading(text),
-                store,
-                shards,
-                storage,
-                lambda begun: stack.enter_context(bar(begun.n, "embedding", progress, "rows")),
-            )
+            made = EmbeddingStore.build_streamed(encoder, lambda: reading(text), store, shards, storage, begun)
         except BadRowsError as error:
             sources.leave_out_sentences(error.bad, text)
             raise
     sources.leave_out_sentences(made.sentences_left_out(), text)
     if without_text_hashes:
         made.forget_text()
-    return Embedded(made, time.monotonic() - begin)
+    return Embedded(made, time.monotonic() - begin, again)
 
 
 def fit_rows(

@@ -164,6 +164,9 @@ def test_queries_are_shown_before_and_after(encoder, tmp_path):
     )
     assert sum(line.endswith(" query-text pairs passes") for line in shown) == 1
     assert json.loads(advice.to_json())["queries"]["comparison"]["queries"] == 60
+    strange = [next(replace(found, out_of_domain=share).lines()) for share in (0.0, 0.5)]
+    assert strange[0] == "0 % of the 60 queries are out of domain (1 % of ordinary text is)."
+    assert strange[1].endswith(" (1 % of ordinary text is): add such text, and call `bertflow fix` again.")
 
 
 def test_a_threshold_that_queries_of_the_text_reach_is_not_printed(encoder):

@@ -3,6 +3,7 @@ import json
 import numpy as np
 import pytest
 
+import bertflow
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.spelling import load_calibrator
 from bertflow.cli import main
@@ -41,6 +42,14 @@ def test_every_line_of_the_text_finds_its_embedding(arguments, tiny_bert, tmp_pa
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == f"store     {tmp_path / 'store'}: 144 x 16 float32 in 8 shards, 0.0 MB"
     assert printed[1] == "text      154 sentences = 144 different + 10 duplicates"
+
+
+def test_who_embeds_again_is_told_that_everything_was_there(arguments, text, tmp_path, capsys):
+    given = {"store": tmp_path / "store", "model": arguments[5], "pooling": "mean(1,2)", "device": "cpu"}
+    for label, said in (("embedding", ""), ("checking", ", as everything was embedded already")):
+        done = bertflow.embed([text], **given, progress=True)
+        assert capsys.readouterr().err.strip().startswith(f"{label}: ")
+        assert [*done.parts()][-1] == f"took      {done.seconds:.1f} s{said}"
 
 
 def test_several_files_columns_and_a_half_of_the_disk(tiny_bert, text, tmp_path):

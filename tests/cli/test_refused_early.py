@@ -222,7 +222,7 @@ EARLY = {
         "--layers 99": "layers go from 0 (embedding layer) to 4 for this encoder, got 99",
         "--layers nonsense": "layers should be numbers with commas",
         "--labels labels.tsv --compare sn": "tasks is for STS tasks, not for labels.",
-        "--columns 1,2": "The option --columns needs labels.",
+        "--columns 1,2": "The option --columns needs labels, or a table in tasks.",
         "--folds 3": "--folds needs labels",
         "--output db": "Output folder db is not empty. Choose another --output, as db-2.",
         "--tasks nonsense": "Unknown task",

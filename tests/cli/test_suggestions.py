@@ -63,7 +63,8 @@ def test_after_a_flow_that_was_not_trained_comes_fix_or_more_text(tmp_path):
     few = next_lines("train", given, run)
     assert few == "\nnext: give more text: fix needs 200 different sentences or more, and mine.txt has 150"
     record.n_held_out = 50
-    assert next_lines("train", given, run).startswith("\nnext: bertflow fix bert mine.txt --output fixed")
+    fix = f"\nnext: bertflow fix bert mine.txt --output {tmp_path}-fixed "
+    assert next_lines("train", given, run).startswith(fix)  # inspect names the folder fixed
 
 
 @pytest.mark.parametrize(("purpose", "words"), [("similarity", "bertflow score "), ("topic", "")])
@@ -105,6 +106,11 @@ def test_who_adapts_to_a_text_is_shown_how_to_see_what_it_finds(tmp_path):
     assert line == f"\nnext: to see what it finds: bertflow compare bert {tmp_path} a.txt --queries FILE"
 
 
+def test_after_an_evaluation_that_was_not_written_comes_the_geometry_of_its_first_encoder(tiny_bert):
+    line = next_lines("evaluate", {"models": f"mine={tiny_bert}", "output": None}, None)
+    assert line == f"\nnext: bertflow inspect {tiny_bert}"
+
+
 def test_the_next_command_of_a_sweep_has_a_pooling_that_can_be_typed():
     rows = [
         SimpleNamespace(pooling=name, value=value) for name, value in (("weighted mean of all", 0.9), ("cls(1)", 0.5))
@@ -116,7 +122,7 @@ def test_the_next_command_of_a_sweep_has_a_pooling_that_can_be_typed():
 def test_a_saved_encoder_keeps_its_pooling_in_what_comes_next(tiny_bert, tmp_path):
     bertflow.load(tiny_bert, pooling="mean(1)", device="cpu").save(tmp_path / "saved")
     for second, options in ((tmp_path / "saved", ""), (tiny_bert, " --pooling 'mean(2)'")):
-        line = next_lines("compare", {"second": second, "pooling": "mean(2)", "text": ["a.txt"], "output": "out"}, None)
+        line = next_lines("compare", {"second": second, "pooling": "mean(2)", "text": ["a.txt"], "output": None}, None)
         assert line == f"\nnext: bertflow inspect {second}{options} --text a.txt"
 
 

@@ -98,6 +98,16 @@ def test_without_matplotlib_the_rest_is_written_and_that_is_said(tiny_bert, task
     assert not (tmp_path / "out" / "sweep.png").exists()
 
 
+def test_the_columns_of_a_task_can_be_named(tiny_bert, task, tmp_path, capsys):
+    odd = tmp_path / "odd.tsv"
+    odd.write_text(Path(task).read_text().replace("sentence1\tsentence2\tscore", "one\tother\talike"))
+    argv = ["sweep", str(tiny_bert), "--layers", "1", "--tokens", "mean", "--device", "cpu", "--tasks"]
+    assert main([*argv, task]) == 0
+    found = capsys.readouterr().out.replace(Path(task).stem, "odd")
+    assert main([*argv, str(odd), "--columns", "one,other,alike"]) == 0
+    assert capsys.readouterr().out.partition("next: ")[0] == found.partition("next: ")[0]
+
+
 def test_labels_are_probed_instead(tiny_bert, labels, capsys):
     assert (
         main(["sweep", str(tiny_bert), "--labels", labels, "--folds", "3", "--device", "cpu", "--tokens", "max"]) == 0

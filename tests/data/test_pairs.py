@@ -259,8 +259,8 @@ REFUSED = {
     "retrieval, scores": ("sentence1\tsentence2\tscore\nx\ty\t2\n", "{} should have the columns query + text | "
                           "question + answer, but has sentence1, sentence2, score. It holds scores of pairs, which "
                           "`bertflow fix --labels` and `bertflow evaluate --tasks` take. Where a column label is "
-                          "wanted, it should be 1 for pairs that match, and 0 for others. Or name the columns to read with "
-                          "--columns."),
+                          "wanted, it should be 1 for pairs that match, and 0 for others. Or name the columns to read "
+                          "with --columns."),
     "binary, label": ("a\tb\tlabel\nx\ty\t2\n", "{}, line 2: a label should be one of 0, 1, not_entailment, "
                       f"entailment, got '2'. {SCORES}"),
     "binary, one label": ("a\tb\tlabel\nx\ty\t1\nu\tv\t1\n", "{} gives all 2 pairs the same label, 1. Add pairs with "

@@ -45,6 +45,16 @@ def test_labels_can_be_a_mapping(path):
     assert {row["system"] for row in scores.rows} == {"raw", "bm25"}
 
 
+def test_the_values_of_a_raw_index_are_printed_with_their_intervals_unless_none_are_wanted(path):
+    right = {"The cat sleeps.": frozenset({"cats"}), "The dog runs.": frozenset({"dogs"})}
+    for resamples, systems in ((50, ("raw", "  95 % interval", "bm25", "  95 % interval")), (0, ("raw", "bm25"))):
+        scores = bertflow.evaluate_search(path, right, resamples=resamples, device="cpu")
+        _, table, *_ = scores.parts()
+        assert tuple(line[0] for line in table.lines) == systems
+        row, shown = scores.rows[0], table.lines[1][1]
+        assert not resamples or shown == f"{100 * row['ci_low']:.2f} to {100 * row['ci_high']:.2f}"
+
+
 def test_an_encoder_that_bertflow_wrote_has_the_name_that_evaluate_gives_it(tiny_bert, tmp_path):
     bertflow.load(tiny_bert, device="cpu").save(tmp_path / "fixed" / "encoder")
     bertflow.build_index(tmp_path / "faq.index", ANSWERS, tmp_path / "fixed" / "encoder", device="cpu")
