@@ -97,6 +97,7 @@ class Advice(AbstractResult):
         seed: Random seed for the samples and fits.
         folder: Where the advice was saved; None if it was not.
         exported: How other tools open the encoder in that folder, in one line.
+        labels_sha256: Digest of the file of labels that chose the candidate; empty for none.
     """
 
     of: str
@@ -125,6 +126,7 @@ class Advice(AbstractResult):
     seed: int
     folder: Path | None = None
     exported: tuple[str, ...] = ()
+    labels_sha256: str = ""
 
     format = 1
     not_in_json = ("asked", "scores", "domain", "notes", "systems", "encoder", "beside_encoder", "folder", "exported")

@@ -23,6 +23,7 @@ from bertflow.encoder.options import EncoderOptions, given_options
 from bertflow.errors import MOST_RESAMPLES, UsageError, require_between, require_seed
 from bertflow.evaluation.names import Model, Text
 from bertflow.evaluation.systems import SharedPass
+from bertflow.files import file_sha256
 from bertflow.opening import load
 from bertflow.registry import lookup
 from bertflow.retrieval.comparing import load_queries
@@ -158,6 +159,11 @@ class Case:
     def own(self) -> SentenceEncoder:
         """The encoder with its own pooling."""
         return self.source.pooled(self.source.own_pooling)
+
+    def chosen_by(self, request: Request) -> str:
+        """Digest of the file of labels; empty where there is none, or other evidence decided."""
+        path = Path(request.labels).expanduser() if isinstance(request.labels, str | Path) else None
+        return file_sha256(path) if path and path.is_file() and not self.evidence[0].mined else ""
 
     @cached_property
     def words(self) -> float:

@@ -230,6 +230,7 @@ def advise(request: Request) -> Advice:
         encoder=best,
         beside=decision.beside,
         beside_encoder=beside,
+        labels_sha256=case.chosen_by(request) if decision.system != RAW else "",
         seed=seed,
     )
 

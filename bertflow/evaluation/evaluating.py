@@ -26,7 +26,7 @@ from bertflow.evaluation.score_table import SystemFacts, make_rows, refuse_label
 from bertflow.evaluation.seeds import SeveralSeeds, the_flow
 from bertflow.evaluation.sides import Sides, Systems, encode_sets
 from bertflow.evaluation.significance import Figure, differences, enough
-from bertflow.evaluation.systems import SharedPass, build_systems, require_fitted_on
+from bertflow.evaluation.systems import SharedPass, build_systems, require_fitted_on, say_choices
 from bertflow.evaluation.ungraded import UNGRADED
 from bertflow.files import require_files
 from bertflow.opening import load_each
@@ -245,6 +245,7 @@ def evaluate_models(
     named = [model for _, model in split]
     labels = distinct_names(split)
     opened = [*map(SharedPass, load_each([*zip(labels, named, strict=True)], opening), labels)]
+    say_choices(named, [*given.values(), *tasks])
     if refit:
         the_flow(opened)
     elif fit_on is None:

@@ -5,7 +5,8 @@ each sentence goes through the transformer once for all of them. What was embedd
 sentences, not a corpus.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,10 @@ from bertflow.encoder.transformer import StaticEncoder, TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.evaluation.names import Model, name_of
 from bertflow.evaluation.score_table import FittedText
+from bertflow.files import file_sha256
 from bertflow.opening import load, load_plainly
+
+logger = logging.getLogger("bertflow")
 
 
 class SharedPass:
@@ -115,6 +119,17 @@ class PooledEncoder(AbstractEncoder):
     def fitted_hashes(self) -> Hashes | None:
         """The text whose tokens were counted, for ``sif``."""
         return self._encoder.fitted_hashes()
+
+
+def say_choices(models: Sequence[Model], tables: Iterable[object]) -> None:
+    """Say which folders ``bertflow fix`` chose by one of the scored tables: their figures on it are optimistic."""
+    paths = [path for one in tables if isinstance(one, str | Path) and (path := Path(one).expanduser()).is_file()]
+    scored = {file_sha256(path): path for path in paths}
+    for folder in (Path(one).expanduser() for one in models if isinstance(one, str | Path)):
+        advice = folder.parent / "fix.json"
+        kept = advice.read_text("utf-8", "replace") if advice.is_file() else ""
+        for path in (path for digest, path in scored.items() if digest in kept):
+            logger.warning("%s was chosen by %s, so its figures on this file are optimistic.", folder, path)
 
 
 def remembering(encoder: SentenceEncoder) -> SentenceEncoder:

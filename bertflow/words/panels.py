@@ -163,7 +163,9 @@ class StudyResult(AbstractResult):
         cells |= {" ~ ".join(pair): methodcaller("of", "cosine", pair) for pair in self.study.followed()}
         names = [*self.panels]
         yield self.study.title
-        section = self._section("Cosine", cells, dict.fromkeys([names[len(names) // 2], names[-1]]))
+        shown = dict.fromkeys([names[len(names) // 2], names[-1]])
+        title = f"Cosine, {len(shown)} of {len(names)} poolings" if names[len(shown) :] else "Cosine"
+        section = self._section(title, cells, shown)
         lines, verdicts = section.table.lines, [*self.verdicts()]
         yield replace(section, table=replace(section.table, lines=lines[:LINES]))
         yield from verdicts[:VERDICTS]

@@ -117,6 +117,20 @@ def test_the_command_and_the_function_agree(advice, tiny_bert, tmp_path, capsys)
     assert record["reasons"] == held["reasons"]
 
 
+def test_an_evaluation_says_that_a_folder_was_chosen_by_the_file_that_it_scores(encoder, tmp_path, caplog):
+    for name, seed in (("labels", 2), ("others", 3)):
+        rows = ["query\ttext", *(f"{a}\t{b}" for a, b in neighbors(150, seed=seed))]
+        (tmp_path / f"{name}.tsv").write_text("\n".join(rows) + "\n")
+    given = (encoder, lines_of(neighbors(600)), tmp_path / "labels.tsv")
+    advice = bertflow.fix(*given, candidates="whitening", resamples=100)
+    assert advice.system == "whitening"
+    folder = advice.save(tmp_path / "fixed") / "encoder"
+    for table in ("others", "labels"):
+        bertflow.evaluate(str(folder), retrieval=tmp_path / f"{table}.tsv", resamples=0, device="cpu")
+    told = f"{folder} was chosen by {tmp_path / 'labels.tsv'}, so its figures on this file are optimistic."
+    assert [one for one in caplog.messages if "optimistic" in one] == [told]
+
+
 def test_for_search_mined_pairs_decide_before_graded_labels(encoder, tmp_path):
     rows = [f"{a}\t{b}\t{k % 5}" for k, (a, b) in enumerate(neighbors(150, seed=2))]
     (tmp_path / "labels.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *rows]) + "\n")

@@ -30,6 +30,7 @@ def study(tmp_path):
 def test_a_study_prints_offsets_and_verdicts(tiny_bert, study, capsys):
     out = printed(capsys, "--study", study, "--model", tiny_bert)
     assert re.search(r"^ man - dog ~ cat - the +one .*\n man - dog ~ cat - the +two .*\n man ~ dog ", out, re.MULTILINE)
+    assert "Cosine, 2 of 5 poolings\n" in out
     out = printed(capsys, "--study", study, "--model", tiny_bert, "--details")
     assert "Offsets: man - dog and cat - the, as vectors and as scalars" in out
     assert "Offsets: man - cat and dog - the, as vectors and as scalars" in out
