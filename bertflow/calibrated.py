@@ -204,7 +204,7 @@ class CalibratedEncoder(AbstractEncoder):
             folder: What ``save`` wrote.
             device: Where the encoder runs.
             force: Accept options that make other embeddings than those that the calibrator was fitted on.
-            options: Of ``TransformerEncoder``, as ``dtype``; by default as saved.
+            options: Options of ``TransformerEncoder``, such as ``dtype``; by default as saved.
 
         Raises:
             DataError: If the folder is missing, incomplete or damaged, or an option makes other embeddings.

@@ -37,9 +37,9 @@ class Resamples:
     """Rows of weights (rows, n), with what every score needs of them.
 
     Attributes:
-        weights: As they were given, not negative.
+        weights: The weights that were given, not negative.
         total: Sum of each row (rows, 1).
-        shares: Of each pair in that (rows, n).
+        shares: Share of each pair in that sum (rows, n).
     """
 
     def __init__(self, weights: Weights) -> None:
@@ -69,7 +69,7 @@ class Values:
 
 
 def _scaled(values: Floats) -> Float64:
-    """Values over a power of two that is as large as the largest: exact, and their squares are no infinity."""
+    """Values over a power of two that is as large as the largest: exact, and their squares stay finite."""
     exponent = np.frexp(np.abs(values).max(initial=0.0))[1]
     return np.ldexp(np.asarray(values, dtype=np.float64), -exponent)
 

@@ -45,7 +45,7 @@ class Mark:
 
     Attributes:
         rows: Rows that it was made of.
-        left_out: Those that it lacks, by number or id, and what is wrong with each.
+        left_out: Rows that it lacks, by number or id, and what is wrong with each.
         files: Size and XXH3 of each of its files, by their paths in the folder of the job.
     """
 

@@ -120,7 +120,7 @@ def read_arrays(
         path: The file.
         wanted: The name of each array with its type and its number of dimensions, as ``{"counts": ("int64", 1)}``;
             None takes whatever is there.
-        optional: Those that may be missing.
+        optional: Names of arrays that may be missing.
         do: What the user can do about a wrong file, for messages.
 
     Raises:

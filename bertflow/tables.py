@@ -79,8 +79,8 @@ def number(value: float | None, metric: str = "", sign: str = "") -> str:
     """A value as tables show it, x 100 for all but some metrics; a dash where there is none.
 
     Args:
-        value: In [-1, 1].
-        metric: What it is of.
+        value: A number in [-1, 1].
+        metric: Metric of the value.
         sign: "+" for differences that show their sign.
     """
     if value is None:

@@ -106,10 +106,10 @@ def add_likely(
         dim: Its width.
         n: Number of sentences.
         keep: Whether to add what is likely best for the encoder's own pooling, too.
-        rows: By whether few directions hold the variance, what is likely best, in this order (``likely.recipes``).
+        rows: Result of ``likely.recipes``.
 
     Returns:
-        By the same, the candidates, the first one by default; none where nothing can be fitted.
+        The candidates for both cases, the first one by default; none where nothing can be fitted.
     """
     found: dict[bool, list[str]] = {}
     for steep, ladder in rows.items():

@@ -249,7 +249,7 @@ def reads_one_token(source: SharedPass) -> bool:
 
 
 def recipes(purpose: str, dim: int, free: bool, one_token: bool = False, n: int = FEW) -> dict[bool, list[SystemSpec]]:
-    """By whether few directions hold the variance, what is likely best: the first that can be fitted, in this order.
+    """Recipes where few directions hold the variance (True), and where many do: the first that can be fitted is used.
 
     Args:
         purpose: What the encoder is used for.

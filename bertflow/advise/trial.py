@@ -54,7 +54,7 @@ class FitPlan:
     Attributes:
         tried: Candidate -> its pooling.
         not_tried: Spelling of a candidate -> why it is not tried.
-        likely: By whether few directions hold the variance, what is used without proof, the first one by default.
+        likely: Candidates to use without proof, the first by default, as in ``likely.recipes``.
         search: The same for search alone, where pairs can say what naming that purpose would gain.
         safe: What may take the place of either where something speaks against it, the best one first.
         usable: Spellings of the candidates that may be advised.
@@ -106,7 +106,7 @@ class Findings:
 
     Attributes:
         raw: Geometry of the raw embeddings of the text that is fitted on.
-        shape: What that of the plain mean of the layers says.
+        shape: What the geometry of the plain mean of the layers says.
         cut: How many sentences are longer than the encoder reads.
         encoding: Seconds that 1,000 sentences take.
         systems: Raw and the fitted candidates, by name.
@@ -270,7 +270,7 @@ def _look_at_queries(case: Case, found: Findings, system: str, domain: DomainChe
 
 
 def _choices(request: Request, case: Case, plan: FitPlan, found: Findings, decision: Decision) -> tuple[Choice, ...]:
-    """For vectors that are kept: the best map of them, and the best overall where it needs to encode again."""
+    """Choices for vectors that are kept: their best map, and the best overall where it needs to encode again."""
     if not request.keeps:
         return ()
     fitted, systems = case.split.fitted, found.systems

@@ -47,7 +47,7 @@ def build_index(
         columns: Columns of the table: text; id and text; or id, text and questions, as a,b,c. Found by their names by
             default.
         model: An encoder (hub id or folder), raw or calibrated.
-        calibrate: For a raw encoder: fit this calibrator, such as whitening, on all texts that are indexed. The index
+        calibrate: Calibrator to fit on all indexed texts, such as whitening, if the encoder is raw. The index
             keeps it for questions and later answers.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
         options: ``EncoderOptions``. With ``chunks`` each chunk of an answer is kept, not pooled; a hit says which.
@@ -223,7 +223,7 @@ def evaluate_search(
         index: File that `search build` wrote, folder that `reindex` wrote, or address of a collection in a database.
         labels: A table with question and id.
         candidate_lists: A table with query, text and label (1 or 0), instead of labels.
-        k: For hit@k, beside hit@1.
+        k: Number of answers for hit@k; hit@1 is always shown.
         resamples: Bootstrap resamples of the questions; 0 for none.
         seed: Random seed for the bootstrap.
         text: Column of a collection that holds the text (default: found by its name).

@@ -83,7 +83,7 @@ class FlowCalibrator(AbstractDensity):
         Args:
             fitted: The flow and its record.
             recipe: How it was fitted.
-            moments: Of all rows, the held-out ones included.
+            moments: Moments of all rows, the held-out ones included.
             provenance: Which text, by which encoder.
         """
         changes = recipe_changes(recipe)

@@ -98,7 +98,7 @@ def require_alike(rows: Floats, moments: Moments, what: str, do: str, any_text: 
 
     Args:
         rows: Embeddings (n, dim), of many kinds of text.
-        moments: Those of the fit.
+        moments: Moments of the fit.
         what: What was wanted, as the beginning of a sentence that goes on ", but ...".
         do: What the user can do, as a sentence.
         any_text: Whether the rows may all be of one narrow kind of text; only their lengths are then refused.

@@ -47,7 +47,7 @@ class SystemSpec:
     """An encoder with another pooling, a calibrator, or both.
 
     Attributes:
-        spelling: As the user wrote it, and the table calls it.
+        spelling: Its name, as the user wrote it and tables show it.
         pooling: A pooling instead of the encoder's own, or "sif" or "soft-sif", or a row of ``STATIC``; None keeps the
             encoder's.
         calibrator: A row of ``CALIBRATORS``; None calibrates nothing.

@@ -171,7 +171,7 @@ def run(command: Callable[[list[str]], int], argv: Sequence[str] | None = None, 
 
 
 def without_imports(argv: Sequence[str]) -> list[str]:
-    """The words but for ``--import MODULE``; such modules are imported, also from the current folder.
+    """The words without ``--import MODULE``; such modules are imported, also from the current folder.
 
     Raises:
         UsageError: If one cannot be.

@@ -63,7 +63,7 @@ BINARY = (
     "Repair it, or leave the pair out. From scores, such as 0 to 5, make a column label: 1 for pairs that match, 0 "
     "for others. Or give them, in a column score, to `bertflow fix --labels` or `bertflow evaluate --tasks`."
 )
-"""What to do about a binary label that is none."""
+"""What to do about a binary label that is not valid."""
 Scale = tuple[float, float]
 """The lowest and the highest score there can be."""
 ANY_SCALE: Scale = (-1e100, 1e100)
@@ -86,7 +86,7 @@ NAME_THEM = (
     "If it holds one sentence per line, rename it to .txt."
 )
 _WORD = re.compile(r"\S*[^\W\d_]\S*")
-"""A word with a letter: dates and numbers are no text."""
+"""A word with a letter: dates and numbers are not text."""
 _EUROPEAN = re.compile(r"\s*-?\d+,\d\d?\s*")
 """A number with a comma before its one or two decimals, as Excel writes it in Europe."""
 
@@ -116,7 +116,7 @@ def open_columns(
     """Open a file and find its columns.
 
     Args:
-        path: As for ``open_table``; .txt is tsv, as SNLI, MNLI and SICK call theirs.
+        path: A file, as for ``open_table``; .txt is tsv, as in SNLI, MNLI and SICK.
         choices: What the columns may be called.
         columns: Names that are wanted instead; numbers from 1 for a tsv or csv without a header.
         headless: How many columns of other names a tsv has that has no header.
@@ -140,7 +140,7 @@ def open_columns(
 
 
 def without_header(path: str | Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """The lines of plain text, but for a first one that is the name of a column, as in a table; which is said."""
+    """Lines of plain text; a first line that is the name of a column is left out, and a note says so."""
     for number, line in lines:
         if number == 1 and (line.strip().casefold(),) in COLUMNS["queries"]:
             logger.info("%s: its first line, %s, is taken for the name of a column and left out.", path, shown(line))
@@ -159,7 +159,7 @@ class TextColumns:
     """The columns of a table that are read.
 
     Attributes:
-        names: As the table spells them.
+        names: Their names, as the table spells them.
         unused: The others.
         paired: Whether the first is a query of the second.
         alone: The one to read where pairs that were found by their text do not match; empty for columns of known names.

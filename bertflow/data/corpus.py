@@ -163,7 +163,7 @@ def load_answers(path: str | Path, columns: str | None = None, numbered: bool = 
 
     Args:
         path: A table, or a .txt of one answer per line.
-        columns: That of text; or those of id, text and, if there are any, past questions; else found by their names.
+        columns: Column of text; or columns of id, text and, if there are any, past questions. Found by name by default.
         numbered: Whether answers without a column id get their numbers as ids, from 1; which is said.
 
     Raises:

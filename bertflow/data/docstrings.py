@@ -172,7 +172,7 @@ def _read_prose(files: int | None = None) -> tuple[tuple[str, ...], ...]:
     """The prose paragraphs of every docstring that has any; read once a process.
 
     Args:
-        files: Of so many files alone, and what a pair is made of: two paragraphs, of docstrings with a blank line.
+        files: Read only so many files, and only the two paragraphs of a docstring that make a pair.
     """
     most = None if files is None else 2
     prose: list[tuple[str, ...]] = []

@@ -165,7 +165,7 @@ class LabelledText:
 
     Attributes:
         texts: Sentences, or words.
-        labels: As long as ``texts``.
+        labels: One for each of ``texts``.
         source: The file.
     """
 

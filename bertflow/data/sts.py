@@ -50,7 +50,7 @@ class StsSource:
 
     Attributes:
         tasks: Tasks, suites and paths of tables; a string may hold several, separated by commas.
-        data_dir: As for ``load_sts``; a user's own task may stand in it as a table. May be left out for paths.
+        data_dir: Folder, as for ``load_sts``; it may hold a table of a user's own task. Paths need none.
 
     Raises:
         UnknownNameError: If a name is none of these.

@@ -40,7 +40,7 @@ class TableRow:
     Attributes:
         table: The table.
         names: The columns that were read.
-        number: Of its line or row, for messages.
+        number: Number of its line or row, for messages.
         cells: One for each of ``names``.
     """
 
@@ -136,7 +136,7 @@ def open_table(
 
     Args:
         path: A file that ends as in ``FORMATS``, text also in .gz, or ``hub:owner/name[@revision][#config][:split]``.
-        columns: Those that are wanted. If all are numbers from 1, a tsv or csv has no line that names its columns.
+        columns: Wanted columns. If all are numbers from 1, a tsv or csv has no line that names its columns.
         suffix: The ending to go by; that of the file if None.
         streaming: Whether a dataset of the hub is read as it comes, instead of stored.
 

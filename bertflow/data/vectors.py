@@ -221,7 +221,7 @@ def _choose_column(path: Path, schema: pa.Schema, column: str | None) -> str:
 
 
 def matrix_of_lists(rows: pa.Array, dim: int, dtype: np.dtype[Any]) -> tuple[Floats, dict[int, str]]:
-    """A block (n, dim) of a column of lists, and what is wrong with rows that are no vectors, which come out as 0."""
+    """A block (n, dim) of a column of lists, and what is wrong with rows that are not vectors; these come out as 0."""
     lengths = pc.list_value_length(rows).fill_null(-1).to_numpy(zero_copy_only=False)
     wanted = f"{dim} numbers are wanted, as in row 0, got"
     bad = {int(at): f"{wanted} {lengths[at]}. {AGAIN}" for at in np.flatnonzero(lengths != dim)}

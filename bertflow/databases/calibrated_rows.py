@@ -150,7 +150,7 @@ def verify_target(
     Args:
         source: What it was made of.
         target: The calibrated collection.
-        ids: Of rows of the source, some of which may have been left out.
+        ids: Ids of rows of the source; some rows may have been left out.
         fitted: The calibrator.
 
     Returns:

@@ -169,7 +169,7 @@ class LanceCollection(AbstractCollection):
                 table.create_index(one.columns[0], config=getattr(lancedb.index, kind)(**options), name=one.name)
 
     def search(self, queries: Float32, k: int, exact: bool = False) -> list[list[Id]]:
-        """By the index where there is one, else exactly."""
+        """Search by the index where there is one, else exactly."""
         table, column, vector, ids = self.table(), self.id(), self.vector(), []
         for query in queries:
             asked = table.search(query, vector_column_name=vector).distance_type("cosine")
@@ -192,7 +192,7 @@ class LanceCollection(AbstractCollection):
         return CollectionRows(list(ids), x, others.drop_columns([column]).to_pylist(), bad)
 
     def switch(self, target: Self) -> Switch:
-        """By the names of two folders; an object store has no names to exchange."""
+        """Exchange the names of two folders; an object store has no names to exchange."""
         old, new = self.address, target.address
         if not self._local:
             return Switch(

@@ -131,7 +131,7 @@ class SentenceEncoder(Protocol):
 
 
 class AbstractEncoder(SentenceEncoder):
-    """A ``SentenceEncoder`` but for ``dim``, ``describe`` and ``_encode``."""
+    """A ``SentenceEncoder`` without ``dim``, ``describe`` and ``_encode``, which a subclass defines."""
 
     @abstractmethod
     def _encode(self, sentences: list[str], role: Role, progress: bool | None, batch_size: int | None) -> Float32:
@@ -178,7 +178,7 @@ class AbstractEncoder(SentenceEncoder):
         Args:
             sentences: Any iterable of texts, also an empty one; or a single text.
             progress: Show a bar; by default in a terminal or a notebook, for work that takes over a second.
-            options: As sentence-transformers calls them: ``batch_size`` limits the sentences that are run at a time,
+            options: Options of sentence-transformers: ``batch_size`` limits the sentences that are run at a time,
                 ``show_progress_bar`` is ``progress``, ``normalize_embeddings`` scales rows to length one,
                 ``convert_to_tensor`` gives a tensor on the encoder's device. Others are answered with a hint.
 

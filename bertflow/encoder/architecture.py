@@ -70,7 +70,7 @@ class Family:
 
     Attributes:
         final_norm: The module behind the last block, which must not act behind an earlier one.
-        least_blocks: With fewer blocks the model cannot be built.
+        least_blocks: Fewest blocks with which the model can be built.
         plain: Whether each token attends to all others (unless the config says ``is_decoder``), by nothing but their
             vectors: then one mask over the keys says which are padding, and no device is asked for a number.
     """
@@ -170,7 +170,7 @@ def try_padding(read: Read, ids: Sequence[int], pad_id: int, model: PreTrainedMo
         read: Runs the model.
         ids: Some token ids.
         pad_id: What fills a batch.
-        model: For its type, width, dtype and device.
+        model: The model; its type, width, dtype and device are read.
 
     Raises:
         UsageError: If the model cannot be run on token ids alone, or not even equal lengths agree.

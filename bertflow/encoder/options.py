@@ -22,7 +22,7 @@ class EncoderOptions(TypedDict, total=False):
             followed by :SIZE, :OVERLAP and :mean or :max if you want, such as tokens:128:32:mean (default: the
             encoder's own). An empty text switches chunks off. An index (search build) keeps the chunks, and takes no
             :mean or :max.
-        template: For the poolings mask and denoised-mask: the text around every sentence, with {} and [MASK] (default:
+        template: Text around every sentence for the poolings mask and denoised-mask, with {} and [MASK] (default:
             the encoder's own, else 'This sentence of "{}" means [MASK] .').
     """
 
@@ -47,5 +47,5 @@ class EncoderRecipe(EncoderOptions):
 
 
 def given_options(options: Mapping[str, object]) -> list[str]:
-    """Names of the options that were given, but for the device, which changes no embedding."""
+    """Names of the options that were given, without the device, which changes no embedding."""
     return [name for name, value in options.items() if value is not None and name != "device"]

@@ -128,7 +128,7 @@ class AbstractTokenEncoder(AbstractLearner):
         """One embedding for each chunk of long texts, not pooled over the chunks: what an index of them keeps.
 
         Args:
-            sentences: As for ``encode``.
+            sentences: The sentences, as for ``encode``.
             chunks: How texts are split, as ``tokens:128:32`` (``bertflow.encoder.chunks``).
             progress: Show a bar; by default in a terminal or a notebook, for work that takes over a second.
             role: What the texts are.
@@ -189,7 +189,7 @@ class AbstractTokenEncoder(AbstractLearner):
 
         Args:
             texts: Tokens, which may be made while others are read.
-            owners: For each unit the sentence that it is from.
+            owners: Number of the sentence that each unit is from.
             rows: The poolings; the encoder's own by default.
             progress: Whether to show a bar.
             most: Units of a batch.

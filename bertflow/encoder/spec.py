@@ -28,7 +28,7 @@ logger = logging.getLogger("bertflow")
 
 @dataclass(frozen=True)
 class EncoderSpec:
-    """All that an encoder is, but for its weights.
+    """Everything that defines an encoder, except its weights.
 
     Attributes:
         asked: The options that are kept as they were given: model, device, revision, prompt.

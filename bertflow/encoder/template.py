@@ -45,7 +45,7 @@ class Template:
     """A template in the tokens of a model.
 
     Attributes:
-        text: As it was written.
+        text: The template as it was written.
         before: Token ids before the sentence, the model's special ones included.
         after: Token ids behind it, likewise.
         mask_at: Place of the mask: from 0 at the first token, or from -1 at the last where it stands behind.
@@ -63,7 +63,7 @@ class Template:
         Args:
             folder: The model.
             pooling: The template of one that reads no mask is None.
-            wanted: With {} and [MASK]; by default that of the saved encoder, else ``DEFAULT``.
+            wanted: Text with {} and [MASK]; by default the template of the saved encoder, else ``DEFAULT``.
 
         Raises:
             UsageError: If the pooling reads no mask and a template is given, the model has no mask, or the template
@@ -131,7 +131,7 @@ class Template:
             views: Views of the batch.
             pooling: The pooling.
             stack: What runs.
-            layers: Those that the pooling reads.
+            layers: Layers that the pooling reads.
             lengths: Tokens of each sentence, the template's included; (batch,).
         """
         if pooling.tokens != DENOISED:

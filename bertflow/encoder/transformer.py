@@ -53,10 +53,10 @@ class TransformerEncoder(AbstractTokenEncoder):
         prompt: Text that is put in front of every sentence, or the name of a prompt of a sentence-transformers folder;
             or one for each role, as ``{"query": "query: ", "document": "passage: "}``. By default the folder's own;
             ``""`` switches them off.
-        token_counts: For ``sif``: counts by word or by token id. Or call ``count_tokens``.
+        token_counts: Counts by word or by token id, for ``sif``. Or call ``count_tokens``.
         chunks: How longer texts are read whole instead: split, and pooled over their chunks, as ``tokens:126:0:mean``
             (``bertflow.encoder.chunks``). By default the saved encoder's, else not at all; ``""`` switches it off.
-        template: For ``mask`` and ``denoised-mask``, with {} and [MASK] (``bertflow.encoder.template``); has a default.
+        template: Text with {} and [MASK], for ``mask`` and ``denoised-mask`` (``bertflow.encoder.template``).
 
     Attributes:
         dim: Width of an embedding.

@@ -42,7 +42,7 @@ class WordVectorEncoder(AbstractLearner):
         path: Text, also .gz: a line a word, the word and its numbers with blanks between them; a first line with the
             number of words and the dimension may be there or not.
         pooling: ``mean`` or ``sif``.
-        word_counts: For ``sif``: counts by word, in lower case. Or call ``count_words``.
+        word_counts: Counts by word, in lower case, for ``sif``. Or call ``count_words``.
 
     Attributes:
         dim: Width of a vector.

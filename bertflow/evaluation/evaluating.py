@@ -216,7 +216,7 @@ def evaluate_models(
         models: What to score.
         tasks: STS tasks, checked.
         data_dir: Folder of the STS data, or ``hub``.
-        tables: By kind of pairs, the tables to score as well.
+        tables: Kind of pairs -> the table to score as well.
         columns: Columns of these and of the user's own tasks; found by their names if None.
         compare: Baselines.
         fit_on: What they are fitted on.

@@ -63,7 +63,7 @@ def training_datasets(
     """What mteb calls ``training_datasets``: the tasks whose sentences a system was fitted on, with labels or not.
 
     Args:
-        seen: By task, the share of its sentences that stood in the fitting text; None where that is unknown.
+        seen: Task -> the share of its sentences that were in the fitting text; None where that is unknown.
         labels: Names of labelled data the system was trained on.
         of_encoder: mteb tasks that the encoder's own weights were trained on; None if unknown.
 
@@ -90,7 +90,7 @@ def model_meta(facts: SystemFacts, name: str, dim: int | None, trained_on: set[s
         facts: What the system says about itself.
         name: "organization/model".
         dim: Width of its embeddings, where that is known.
-        trained_on: As ``training_datasets`` gives it.
+        trained_on: Result of ``training_datasets``.
     """
     known = facts.description
     own = {"name": name, "revision": revision_of(facts), "max_tokens": known.get("max_length"), "embed_dim": dim}
@@ -103,7 +103,7 @@ def mteb_files(systems: Sequence[SystemFacts], rows: Sequence[Row]) -> dict[str,
     """The files of all systems and all tasks that mteb has, as text by their relative path.
 
     Args:
-        systems: Those that embed nothing are no models, and have no files.
+        systems: The systems; one that embeds nothing is not a model, and has no files.
         rows: Scores under the cosine.
     """
     files: dict[str, str] = {}

@@ -59,7 +59,7 @@ def candidates(
 
     Args:
         blocks: Number of blocks of the encoder.
-        layers: For the candidates of one layer, from 0, also as "0,3,6"; all by default.
+        layers: Layers that are tried alone, from 0, also as "0,3,6"; all by default.
         tokens: Their token reductions, also as "mean,cls"; by default all that need no template.
 
     Raises:
@@ -117,7 +117,7 @@ def try_poolings(
     comes last, if each layer's own mean is among the poolings.
 
     Args:
-        encoder: With the blocks that the poolings read: it would load them anew for each chunk.
+        encoder: The encoder, with all blocks that the poolings read: else it would load them again for each chunk.
         texts: One or more.
         poolings: Spellings.
         measure: What is found for a candidate, by its embeddings.

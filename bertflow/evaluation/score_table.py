@@ -66,7 +66,7 @@ class SystemFacts:
     """What a system says about itself.
 
     Attributes:
-        name: As the table calls it.
+        name: Its name in the table.
         description: Its ``describe()``.
         hashes: Hashes of the text it was fitted on; None where that is unknown.
         labels: Names of labelled data it was trained on.
@@ -147,8 +147,8 @@ class Row(Measurement):
     """One number of one system.
 
     Attributes:
-        system: As the table calls it.
-        value: In [-1, 1] for correlations and cosines, [0, 1] for rates.
+        system: Its name in the table.
+        value: The number, in [-1, 1] for correlations and cosines, [0, 1] for rates.
         ci_low: Lower end of the 95 % interval; None where nothing was resampled.
         ci_high: Upper end.
         seen: Share of the distinct scored sentences that stood in the fitting text; None where that is unknown.

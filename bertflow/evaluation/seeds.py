@@ -66,7 +66,7 @@ class SeveralSeeds:
         """The figure with the mean over seeds as one more system.
 
         Args:
-            figure: Of k systems.
+            figure: Figure of k systems.
             systems: Their names.
             seed: Random seed for the bootstrap.
         """

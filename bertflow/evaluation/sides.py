@@ -70,9 +70,9 @@ def checked_sides(
 
     Args:
         pairs: The pairs.
-        rows: Of both sides (2, n) in the embeddings.
-        embeddings: By system.
-        queries: The embeddings of first texts that are queries, of the systems that have a prompt for them.
+        rows: Rows of both sides (2, n) in the embeddings.
+        embeddings: Embeddings by system.
+        queries: Embeddings of first texts as queries, for the systems that have a prompt for queries.
         similarity: A row of ``SIMILARITIES``.
 
     Raises:

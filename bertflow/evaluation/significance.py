@@ -115,7 +115,7 @@ class Measurement:
         split: Which part of it.
         aggregation: A row of ``AGGREGATIONS``, or ``subset`` for one sub-set alone.
         subset: Which sub-set, else empty.
-        metric: As mteb spells it: ``cosine_spearman``.
+        metric: Name of the metric in mteb: ``cosine_spearman``.
         n: Pairs, or queries.
     """
 
@@ -177,10 +177,10 @@ class Difference:
     Attributes:
         task: Task or suite.
         aggregation: A row of ``AGGREGATIONS``.
-        metric: As mteb spells it: "cosine_spearman".
+        metric: Name of the metric in mteb: "cosine_spearman".
         first: A system.
         second: Another.
-        difference: In correlation, not in percent.
+        difference: Difference of correlations, not in percent.
         ci_low: Lower end of the 95 % interval; None where there is none.
         ci_high: Upper end.
         p_bootstrap: Two-sided, from the paired bootstrap; None without resamples.

@@ -29,7 +29,7 @@ class Candidate:
     Attributes:
         pooling: A spelling, which ``--pooling`` takes; ``WEIGHTED`` is the one name that it does not.
         tokens: How the tokens of a layer are reduced.
-        layers: From 0.
+        layers: Layers, from 0.
         width: Width of the embeddings; whitening drops null directions.
     """
 
@@ -45,8 +45,8 @@ class SweepRow:
 
     Attributes:
         candidate: The pooling.
-        column: What it is worth that for: a calibrator, or a measure.
-        value: In [-1, 1].
+        column: Column of the table: a calibrator, or a measure.
+        value: The value, in [-1, 1].
         cells: The value as tables show it, and what stands behind it.
         facts: All that was found, for the JSON.
     """
@@ -73,7 +73,7 @@ class Sweep(AbstractResult):
 
     Attributes:
         columns: Columns of the table.
-        rows: By pooling, then by column, then by task.
+        rows: Values by pooling, then by column, then by task.
         encoder: The encoder's description, without a pooling.
         facts: How the values were made, for the JSON.
         how: The same in words.

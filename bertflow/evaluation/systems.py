@@ -144,7 +144,7 @@ def open_system(model: Model, **options: Unpack[EncoderOptions]) -> SharedPass:
 
     Args:
         model: A hub id, a folder or a file; or an encoder.
-        options: Of ``bertflow.load``; what is calibrated and word vectors only take the device.
+        options: Options of ``bertflow.load``; calibrated encoders and word vectors take only the device.
 
     Raises:
         UsageError: If it cannot be opened with these options.

@@ -170,7 +170,7 @@ def _ask(address: str, question: object, key: str | None) -> bytes:
 
 
 def _refused(address: str, error: HTTPError) -> RefusedError:
-    """In its own words, without what a terminal would take for commands."""
+    """The server's own words, without characters that a terminal would take for commands."""
     said = b""
     with error, suppress(OSError, HTTPException):
         said = error.read(SAID)

@@ -25,7 +25,7 @@ GRAPH = Path("onnx") / "model.onnx"
 INT8 = Path("onnx") / "model_int8.onnx"
 OUTPUT = "sentence_embedding"
 QUERY = "query"
-"""Input by which a batch is of queries."""
+"""Name of the input that says that a batch holds queries."""
 BATCH = 32
 """Sentences of about equal length that are run together."""
 

@@ -58,8 +58,8 @@ class PoolingHead(nn.Module):
     Args:
         pooling: Its layers are indices from 0.
         ends: Number of special tokens before the text, and after it.
-        weights: For a row of ``COUNTED``: the weight of each token id, (vocabulary,).
-        mask_at: For ``mask`` and ``denoised-mask``: the place of the template's mask, as in ``TokenViews``.
+        weights: Weight of each token id, (vocabulary,), for a row of ``COUNTED``.
+        mask_at: Place of the template's mask, for ``mask`` and ``denoised-mask``, as in ``TokenViews``.
         bias: For ``denoised-mask``: what the template has there by itself, for sentences of 0, 1, ... tokens; (layer,
             tokens + 1, dim).
     """
@@ -115,9 +115,9 @@ class Parts:
         given: The encoder as it was given, if it splits long texts, which an export does not; else ``system``.
 
     Attributes:
-        checkpoint: Those files, read.
+        checkpoint: The files, read.
         pooling: How tokens become a vector; its layers are indices from 0, none above the deepest block in the files.
-        token_weights: For a row of ``COUNTED``: the weight of each token id, (vocabulary,).
+        token_weights: Weight of each token id, (vocabulary,), for a row of ``COUNTED``.
         template: What stands around every sentence; the checkpoint's tokenizer puts it there.
         map: The calibrator's map in float32, in which rows are mapped anyway; None for a raw encoder.
         description: ``describe()`` of what is exported.

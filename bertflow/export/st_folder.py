@@ -48,7 +48,7 @@ def load_sentence_transformer(path: str | Path, device: str | None = None, **opt
     Args:
         path: The folder, or the hub id.
         device: Where it runs; by default sentence-transformers chooses.
-        options: For its Transformer: ``model_kwargs``, ``processor_kwargs``, ``config_kwargs``.
+        options: Options of its Transformer: ``model_kwargs``, ``processor_kwargs``, ``config_kwargs``.
 
     Raises:
         MissingExtraError: If sentence-transformers is not installed.

@@ -119,7 +119,7 @@ def write_export(
         target: A row of ``TARGETS``.
         layout: Layout of a sentence-transformers folder: legacy or modern.
         int8: Writes an int8 graph into the folder and gives its loss.
-        card: For ``make_card``.
+        card: Arguments of ``make_card``.
     """
     write = lookup("target", TARGETS, target)
     given, chunks = system, system.describe().get("chunks") if target != "safetensors" else None

@@ -42,7 +42,7 @@ class FinetuneRecipe:
     """Factor of the cosines of in-batch-negatives and simcse, one over the temperature. The paper has no such
     objective; 20 is sentence-transformers' and SimCSE's."""
     two_sided: bool = False
-    """For in-batch-negatives: answers must find their questions, too."""
+    """Whether answers must find their questions, too; for in-batch-negatives."""
     head: bool | None = None
     """For simcse: whether the embeddings are compared after a head, tanh of a linear map, which is removed when the
     training is done; by default they are."""

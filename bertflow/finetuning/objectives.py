@@ -26,7 +26,7 @@ class Sides:
 
     Attributes:
         u: Embeddings of the first sentences (n, dim).
-        v: Those of the second ones.
+        v: Embeddings of the second sentences (n, dim).
         first: A number for each first text (n,): equal numbers, equal texts.
         second: The same for the second ones.
         targets: Classes (n,) or scores in [0, 1]; None where there are none.
@@ -49,7 +49,7 @@ class Sides:
 Gather = Callable[[Tensor], Tensor]
 """(n, ...) of this rank -> (all ranks' rows, ...), with gradients."""
 Judged = dict[str, Tensor]
-"""The ``loss`` of a batch and, but for graded pairs, the share of its pairs that come out ``right``."""
+"""The ``loss`` of a batch and, except for graded pairs, the share of its pairs that come out ``right``."""
 
 
 class AbstractObjective(nn.Module):

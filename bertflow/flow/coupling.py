@@ -187,8 +187,8 @@ class Network(nn.Module):
         hidden: Width of both hidden layers.
         kind: A row of ``NETWORKS``.
         activation: One of ``ACTIVATIONS``.
-        factor: Of every log_scale inside, as in ``ActNorm``.
-        start: Of every ActNorm inside.
+        factor: Factor of every log_scale inside, as in ``ActNorm``.
+        start: Start of every ActNorm inside.
         generator: Draws the start.
     """
 

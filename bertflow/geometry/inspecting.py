@@ -57,8 +57,8 @@ def write_report(
     Args:
         folder: Where to write.
         heading: Title of the report.
-        systems: By the name they have in it, the one "before" first. Whitening is added where there is none, and a
-            calibrator holds the moments to fit it from.
+        systems: Systems by name, the one "before" first. Whitening is added where there is none, and a calibrator
+            holds the moments to fit it from.
         sentences: All sentences; at most ``LOOKED_AT`` of them are looked at.
         pairs: Scored pairs, or queries with their texts.
         recipe: Arguments of the ``TransformerEncoder`` behind the systems.

@@ -89,7 +89,7 @@ class GeometryReport(AbstractResult):
     Attributes:
         heading: Title of the report.
         facts: How it was made, by the name of the fact.
-        sections: By title.
+        sections: Sections by title.
         left_out: Titles of the sections that are missing, each with the reason.
         card: What to know first; None where the clouds cannot be measured.
         page: Where ``report.html`` was written; None if it was not.

@@ -191,7 +191,7 @@ def card_of(clouds: Clouds, scores: pairs.PairScores | None, verdict: str = "", 
     """The card of some systems.
 
     Args:
-        clouds: By system, the one "before" first.
+        clouds: Clouds by system, the one "before" first.
         scores: How well each ranks pairs; None where there are none.
         verdict: What to do, if that was decided already.
         then: A command that can be typed next.

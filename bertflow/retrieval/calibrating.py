@@ -47,7 +47,7 @@ def parse_own(
     """Read the spelling of a calibrator that an index can fit.
 
     Args:
-        spelling: As ``whitening`` or ``abtt(3)``.
+        spelling: Such as ``whitening`` or ``abtt(3)``.
         calibrator: What the encoder of the index has already.
         n: Number of distinct texts to fit on, once it is known.
         width: Width of their embeddings.

@@ -98,8 +98,8 @@ class CollectionIndex(AbstractIndex):
             place: ``KIND:PLACE/NAME``, or a folder that ``bertflow reindex`` wrote.
             model: The encoder whose embeddings it holds; by default the one that the job wrote.
             device: Where the encoder runs; the first of cuda, mps and cpu that is there by default.
-            text: As for the class.
-            exact: As for the class.
+            text: Column of text, as for the class.
+            exact: Whether to search exactly, as for the class.
 
         Raises:
             UsageError: If no encoder is known, or the column of the text has to be named.

@@ -54,7 +54,7 @@ class CollectionRows:
     """Some rows, as they are read and written at a time.
 
     Attributes:
-        ids: As the database has them; UUIDs as text.
+        ids: Ids of the database; UUIDs as text.
         vectors: float32 (n, dim).
         payload: Whatever else the rows hold, one entry a row: a list, or an Arrow table. That of ``fetch`` is a list of
             mappings by column; that of ``read`` is for ``upsert`` into a collection of the same kind.

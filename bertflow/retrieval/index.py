@@ -125,7 +125,7 @@ class AnswerIndex(AbstractIndex):
             path: File that ``create`` wrote.
             encoder: Raw or calibrated. An index that has fitted a calibrator of its own takes the raw one.
             recalibrate: If the calibrator is another one, send the raw embeddings through it instead of refusing it.
-            search: As for ``create``.
+            search: How to search, as for ``create``.
             force: Accept an encoder that differs in what ``bertflow.encoder.identity.RULES`` refuses.
 
         Raises:
@@ -243,7 +243,7 @@ class AnswerIndex(AbstractIndex):
         self.identity.require(self.encoder.identity, f"{self.path} holds embeddings by", do)
 
     def _put(self, answers: Iterable[Answer], progress: bool | None, replace: bool = False) -> None:
-        """Embed answers, but for phrases that are known, then write them: other writers wait only for the writing."""
+        """Embed answers, except known phrases, then write them: other writers wait only for the writing."""
         answers = list(answers)
         names = [answer.id for answer in answers]
         twice = [name for name, times in Counter(names).items() if times > 1]

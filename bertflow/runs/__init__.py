@@ -41,15 +41,15 @@ class PairOptions:
     question, answer, or text, paraphrase, or anchor, positive, negative, or two columns without a header; simcse takes
     text: one sentence per line, a table, or hub:owner/name."""
     columns: list[str] | None = None
-    """For simcse: columns of a table that hold text; by default found by their names."""
+    """Columns of a table that hold text, for simcse; by default found by their names."""
     tasks: str | None = None
-    """For regression, instead or as well: STS tasks, as stsb-train."""
+    """STS tasks for regression, instead or as well, such as stsb-train."""
     data_dir: str | None = None
     """Folder of the STS tasks."""
     classes: list[str] | None = None
     """Names of the classes; by default contradiction, entailment, neutral."""
     only: str | None = None
-    """For in-batch-negatives from labelled pairs: the class whose pairs belong together, as entailment."""
+    """Class whose pairs belong together, such as entailment; for in-batch-negatives from labelled pairs."""
     top_score: float = 5.0
     """The highest score in the files."""
     leave_out: str | None = None

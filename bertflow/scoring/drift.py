@@ -68,7 +68,7 @@ class Means:
 
     Attributes:
         distance: Between both means, in standard deviations, without what chance gives; 0 or more.
-        standard_errors: By how many standard errors the squared distance is above what chance gives.
+        standard_errors: Standard errors by which the squared distance exceeds what chance gives.
         spectrum: Variance of the batch along a coordinate, divided by the held-out one: 5 and 95 % of the coordinates.
     """
 

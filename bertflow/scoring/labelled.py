@@ -187,8 +187,8 @@ class Labelled:
     """Cosines of labelled pairs, the highest first.
 
     Attributes:
-        matches: Of those labelled 1.
-        others: Of those labelled 0.
+        matches: Cosines of pairs labelled 1.
+        others: Cosines of pairs labelled 0.
     """
 
     matches: tuple[float, ...]

@@ -46,7 +46,7 @@ class RandomPairs:
     Attributes:
         cosines: (k, n): row s holds those of each embedding of the circle with the one ``shifts[s]`` places further on.
         shifts: (k,), distinct, from 1 to (n - 1) // 2; with queries from 0 to m - 1.
-        others: With queries, the m embeddings of the smaller kind, a circle of its own; 0 without.
+        others: Number m of embeddings of the smaller kind, a circle of its own; 0 without queries.
     """
 
     cosines: Float64

@@ -152,7 +152,7 @@ class Batcher:
 
     Args:
         model: What embeds them.
-        limits: Of a batch, of the requests that wait, and of how long they may.
+        limits: Limits of a batch, of the number of waiting requests, and of their waiting time.
         read: Gets the number of texts of a request that was embedded, and its size.
         watch: Gets the raw embeddings (n, dim) of some texts and what they are, in the thread.
     """

@@ -145,9 +145,9 @@ class EmbeddingStore:
         Args:
             encoder: Makes the embeddings.
             read: Starts the text from the top; sentences have one line. An existing store is compared with it.
-            folder: As for ``build``.
-            shards: As for ``build``.
-            dtype: As for ``build``.
+            folder: The folder, as for ``build``.
+            shards: Number of files, as for ``build``.
+            dtype: Precision, as for ``build``.
             begun: Gets the store, still empty, when the text was read; returns a function that is told of new rows.
 
         Raises:

@@ -79,7 +79,7 @@ class SupervisedCeiling:
     Attributes:
         encoder: The raw encoder.
         sets: What will be scored.
-        labelled: By task, the labelled pairs that it is predicted from; a task that is not in it, from its own.
+        labelled: Task -> the labelled pairs that it is predicted from; a task that is missing here uses its own pairs.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
     """
 
@@ -164,7 +164,7 @@ def nested_ridge(
     Args:
         designs: What is regressed on.
         gold: Gold scores (n,); only those of labelled pairs are read.
-        folds: Of each pair.
+        folds: Fold of each pair.
         labelled: Which pairs are fitted to.
         advance: Is told of each design that is done.
 
@@ -256,7 +256,7 @@ def _scaled(columns: Float64) -> Float64:
 
 
 def labelled_pairs(tasks: Sequence[str], data_dir: str | Path) -> dict[str, Pairs]:
-    """By task, the labelled pairs of other tasks that it is predicted from; see ``load_sts`` for what is refused."""
+    """Labelled pairs of other tasks that each task is predicted from; see ``load_sts`` for what is refused."""
     return {task: joined([load_sts(one, data_dir) for one in LABELLED[task]]) for task in tasks if task in LABELLED}
 
 

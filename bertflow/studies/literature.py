@@ -28,13 +28,13 @@ class Published:
     """One line of a published table; Spearman x 100.
 
     Attributes:
-        model: As the table calls it, with the text it was fitted on.
+        model: Its name in the table, with the text it was fitted on.
         aggregation: ``all`` or ``wmean``, of STS12-16; STS-B and SICK-R are the same under both.
         source: Paper and table.
-        scores: By task, all of ``sts7``.
+        scores: Scores by task, all of ``sts7``.
         pooling: A spelling; empty where it is not among our rows, or not given.
-        max_length: In tokens; None where no sentence was cut, or it was not told.
-        similarity: As the table calls it.
+        max_length: Longest sentence in tokens; None where no sentence was cut, or the source does not say.
+        similarity: Its name in the table.
     """
 
     model: str

@@ -46,7 +46,7 @@ class PaperScore:
 
     Attributes:
         task: The task, or the suite.
-        values: Of each seed; a single one without a flow.
+        values: Value of each seed; a single one without a flow.
         mean: Over the seeds.
         standard_deviation: Over the seeds, with n - 1: that of one fit; None of a single value.
         ci_low: Lower end of the 95 % interval of the mean, over pairs and seeds; None without resamples.
@@ -88,7 +88,7 @@ class PaperRow:
         name: What tables call it.
         published: The published line beside it.
         flow: Whether it has a flow.
-        scores: By task, the mean over all last.
+        scores: Scores by task, the mean over all last.
     """
 
     table: int

@@ -54,7 +54,7 @@ class PaperLine:
     """A line of the tables; of a flow, with one seed.
 
     Attributes:
-        number: From 1, as ``--line`` takes it.
+        number: Number for ``--line``, from 1.
         table: 2 or 3.
         model: The encoder.
         published: The published line beside it.

@@ -82,7 +82,7 @@ def probe_texts(
     """Cross-validate a linear probe on every pooling.
 
     Args:
-        encoder: As for ``sweep_poolings``.
+        encoder: The encoder, as for ``sweep_poolings``.
         labelled: Texts and their labels.
         poolings: Spellings.
         folds: Two or more.
@@ -237,7 +237,7 @@ def probe_words(
     """Cross-validate a linear probe on the words of every pooling.
 
     Args:
-        encoder: As for ``sweep_poolings``.
+        encoder: The encoder, as for ``sweep_poolings``.
         text: Words and their tags.
         poolings: Spellings; the pieces of a word take the place of a sentence's tokens.
         calibrators: Spellings, or raw; each is fitted on the words of the training folds.

@@ -48,7 +48,7 @@ class CeilingStudy(Addition):
     """The ceiling of each raw encoder among the systems, and which share of its gap the others close.
 
     Attributes:
-        labelled: By task, the labelled pairs of other tasks that it is predicted from.
+        labelled: Task -> the labelled pairs of other tasks that it is predicted from.
     """
 
     labelled: Mapping[str, Pairs]
@@ -142,7 +142,7 @@ class LexicalRow:
     """One system, or the gold scores, under one level of edits. Correlations are Spearman's, in [-1, 1].
 
     Attributes:
-        system: As tables call it.
+        system: Its name in tables.
         level: A row of ``LEVELS``.
         n: Pairs.
         distance: Correlation of similarity and edit distance.

@@ -188,8 +188,8 @@ class Vocabulary(AbstractResult):
         size: How many there are.
         mark: How pieces are marked, a key of ``MARKS``; empty where the vocabulary holds words only.
         special: The special tokens by their role, as ``cls_token``.
-        tokens: Those of each kind of ``KINDS``, by id.
-        lengths: For words and for pieces, single characters with them, how many are how many characters long.
+        tokens: Tokens of each kind of ``KINDS``, by id.
+        lengths: Words or pieces, with single characters -> length in characters -> how many have it.
         encoder: The model that has it, if it is known; it may have no weights.
     """
 

@@ -56,7 +56,7 @@ class Check:
         pooling: A spelling.
         whitened: Whether the embeddings were whitened.
         aggregation: ``all`` or ``wmean``.
-        max_length: In tokens.
+        max_length: Longest sentence, in tokens.
         low: The figure; the lower one where two sources differ.
         high: The higher one.
         source: Papers and places.
@@ -133,7 +133,7 @@ class Verification(AbstractResult):
     """All figures, and the encoder that ours are of.
 
     Attributes:
-        rows: In the order of the checks.
+        rows: Figures in the order of the checks.
         encoder: The encoder's description, without a pooling.
         dim: Its width.
         text_forms: Text form of each task.

@@ -128,7 +128,7 @@ class ShuffledBatches:
         return self
 
     def sample(self, most: int) -> Batch:
-        """At most so many of the rows, at random: the same ones on every rank."""
+        """A random sample of at most so many rows, the same on every rank."""
         chosen = self.units[seeded_order(len(self.units), self.seed)[: most // self.unit]]
         return take(self.rows, rows_of(chosen, self.unit))
 

@@ -74,7 +74,7 @@ class KeepGoodStates(pl.Callback):
             self.finite(trainer, pl_module, self._loss)
 
     def state_dict(self) -> dict[str, Any]:
-        """For a checkpoint: the best state so far."""
+        """The best state so far, for a checkpoint."""
         return {} if self.best is None else {"best": vars(self.best)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -246,8 +246,8 @@ def fit_flow(
         random_state: Random seed for the held-out rows, the flow's first weights, and the order of the rows.
         trainer: Options of Lightning's Trainer, as ``{"max_steps": 100}``; they override the recipe's.
         plain: Moments of the plain mean pooling, which decide what "auto" does; those of ``x`` by default.
-        sentences: As for ``FlowFit``.
-        encoder: As for ``FlowFit``.
+        sentences: Sentences, as for ``FlowFit``.
+        encoder: The encoder, as for ``FlowFit``.
         advance: Is told how many more steps are done, if it is given.
         **changes: Fields of the recipe that differ, as ``n_components="all", glow={"hidden": 64}``.
 

@@ -184,7 +184,7 @@ class TrainingData(pl.LightningDataModule):
     """Rows to train on and some that judge the result.
 
     Args:
-        batches: Of all ranks: embeddings, sentences for a ``BertFlow`` that has an encoder, or rows of pairs.
+        batches: Batches of all ranks: embeddings, sentences for a ``BertFlow`` that has an encoder, or rows of pairs.
         held_out: The rows that judge; none by default. Every rank reads all of them.
         judged_at_once: How many of them are one batch; all by default.
     """

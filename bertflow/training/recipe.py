@@ -49,7 +49,7 @@ class Recipe:
     a steep spectrum, and of one that is spread what flow.tail says. Released and paper: all, null directions
     included."""
     tail: float = 0.0
-    """With "auto", on a spread spectrum: the weight of the directions behind the first quarter. 0 cuts them off, as for
+    """Weight of the directions after the first quarter, with "auto" on a spread spectrum. 0 cuts them off, as for
     similarity, and does not change embeddings that look calibrated already. Above 0, the first quarter and the rest
     become two bands of unit length, and this is the weight of the cosine of the second: 1 for search, 0.5 for both.
     Released and paper: all directions are kept."""

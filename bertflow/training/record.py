@@ -88,7 +88,7 @@ class FitRecord:
             since densities on different dimensions do not compare.
         held_out_bits: Bits of the held-out rows; None where there are none.
         held_out_bits_gaussian: The same under the Gaussian.
-        gaussianity: Of z, on the held-out rows; on the training rows where there are none.
+        gaussianity: Gaussianity of z, on the held-out rows; on the training rows where there are none.
     """
 
     preset: str

@@ -58,7 +58,7 @@ class InputSum:
     """The steps of a model's input embedding; whether they are all, ``check`` says.
 
     Attributes:
-        steps: Those of ``NAMES`` that the model has.
+        steps: Steps of ``NAMES`` that the model has.
         segments: How many segments the model tells apart; 0 where it is not told.
     """
 

@@ -57,8 +57,8 @@ class Panel:
     """The vectors of all labels in one context, by one pooling.
 
     Attributes:
-        labels: Of rows and columns.
-        cosine: Of every two; (n, n).
+        labels: Labels of rows and columns.
+        cosine: Cosine of every two; (n, n).
         euclidean: Their distances; (n, n).
         offsets: One for each of the study, and one for the other two sides of each: a - c and b - d.
     """
@@ -92,9 +92,9 @@ class StudyResult(AbstractResult):
         encoder: What the encoder says of itself.
         mentions: Where each mention was found: ``context``, ``label``, ``pieces``, ``tokens`` (the places of the
             pieces), ``segment`` and ``sentence``.
-        panels: By pooling, then by ``STATIC`` and context.
-        nearest: For each of the study's ``offsets`` a, b, c, d, the words of the vocabulary whose static vectors are
-            the most like a - b + d, and their cosines.
+        panels: Panels by pooling, then by ``STATIC`` and context.
+        nearest: a - b + d for each of the study's ``offsets`` a, b, c, d -> words of the vocabulary whose static
+            vectors are most like it, and their cosines.
         written: What was written where, in one line; empty if nothing was.
     """
 
@@ -225,7 +225,7 @@ def run_study(encoder: WordEncoder, study: Study, poolings: Sequence[str] = ()) 
     """Measure a study.
 
     Args:
-        encoder: Whose vectors.
+        encoder: Encoder of the vectors.
         study: Words and contexts.
         poolings: Names or rows written out; by default every layer, the pieces of a word averaged.
 

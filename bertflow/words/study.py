@@ -42,7 +42,7 @@ class Mention:
         word: Whole, as the tokenizer's case has it; may be several words.
         sentence: Where it stands.
         occurrence: Which one, from 1, where it stands there several times.
-        segment: Of all tokens of the sentence; 0 by default, and for models that are not told.
+        segment: Segment of all tokens of the sentence; 0 by default, and for models without segments.
         context: Name of the context; a study needs it.
         label: Its name in the study; the word by default.
     """
@@ -148,7 +148,7 @@ def load_study(name: str | Path, segment: int | None = None) -> Study:
 
     Args:
         name: One of ``SHIPPED``, or a JSON file of the same form.
-        segment: For the mentions that name none.
+        segment: Segment of the mentions that name none.
 
     Raises:
         UnknownNameError: If it is neither.
@@ -177,7 +177,7 @@ def word_study(words: Sequence[str], sentences: Sequence[str], segment: int | No
         words: ``king``, or ``bank#2`` for the second of several.
         sentences: Each is a context, if it holds all of several words. Else all words are compared as they are in their
             sentences, in one context; a word of several sentences is numbered, ``bank (2)``.
-        segment: Of all tokens.
+        segment: Segment of all tokens.
 
     Raises:
         DataError: If there is nothing to compare.
