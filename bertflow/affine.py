@@ -9,7 +9,7 @@ function ``Moments -> AffineMap`` for each method. Parameters are float64; a bat
 
 A direction whose standard deviation is below ``NULL_SHARE`` of the root mean square norm is null: rounding, not
 information. Every pooling of one LayerNorm'ed layer has one. Where a method divides by the standard deviation, null
-directions are left out, counted, and said.
+directions are left out and counted, and a note says so.
 """
 
 import math
@@ -30,7 +30,7 @@ from bertflow.onednn import linear
 NULL_SHARE = 1e-5
 """Standard deviation below this share of the root mean square norm: a null direction."""
 EQUAL_SHARE = 1e-13
-"""Such a share of all directions together, below which rows are equal: their mean is rounded."""
+"""Share of all directions together below which rows are equal: their mean is rounded."""
 
 
 class AffineMap(nn.Module):
@@ -169,7 +169,7 @@ def ridge_map(moments: Moments, r: float = 1.0) -> AffineMap:
 
 
 def all_but_the_top_map(moments: Moments, k: int = 3) -> AffineMap:
-    """Center, then take out the ``k`` directions of largest variance; one is always left, and that is said.
+    """Center, then take out the ``k`` directions of largest variance; one is always left, and a note says so.
 
     Raises:
         UsageError: If ``k`` is negative.

@@ -51,7 +51,7 @@ FEW_WORDS = 100
 """Different words among them below which a shift of queries or documents cost search up to 8 points
 (benchmarks/EXPLORED.md)."""
 SHORT = 3
-"""Words of a title: where most texts are no longer, maps and weights of words harm search (benchmarks/EXPLORED.md)."""
+"""Most words of a title: if most texts are titles, maps and weights of words harm search (benchmarks/EXPLORED.md)."""
 NARROW = 3.0
 """Novelty above which a text is narrow: 1.0 to 1.2 on broad text, 1.2 to 2 on captions and descriptions, 7 or more on
 lists of words, copies and templates (benchmarks/harm.md)."""
@@ -64,7 +64,7 @@ TOPICS, FOLDS = 20, 5
 MOST = 3000
 """Rows that are looked at: of texts those whose hashes are the smallest, so that it is the same sample everywhere."""
 FEWEST = 5 * TOPICS
-"""Fewest different rows that anything can be said of."""
+"""Fewest different rows that can be judged."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Breadth:
 
     Attributes:
         n: Number of rows that were looked at.
-        novelty: Distance of topics that were left out, in that of rows left out at random; about 1 is broad.
+        novelty: Distance of topics that were left out over that of rows left out at random; about 1 is broad.
         at_random: Median distance of rows left out at random.
         density: Whitening of all rows of unit length.
         words: Richness of the text: different words in ``RUNNING``; None where the text is not at hand.
@@ -103,7 +103,7 @@ class Breadth:
         return bool(self.signs)
 
     def strangeness(self, rows: Floats) -> float:
-        """Distance of other embeddings (n, dim), in that of rows left out at random; 1 is text of the same kind."""
+        """Distance of other embeddings (n, dim) over that of rows left out at random; 1 is text of the same kind."""
         return float(np.median(_distances(self.density, unit_rows(rows)))) / self.at_random
 
     def __str__(self) -> str:
@@ -126,7 +126,7 @@ def breadth_of(x: Floats, texts: Sequence[str] | None = None) -> Breadth | None:
         texts: The texts, if they are at hand; neither their order nor copies matter.
 
     Returns:
-        None for fewer than ``FEWEST`` different rows, of which nothing can be said.
+        None for fewer than ``FEWEST`` different rows, which cannot be judged.
     """
     return _judged(x[np.random.default_rng(0).permutation(len(x)) if texts is None else by_hash(texts)][:MOST], texts)
 

@@ -68,9 +68,9 @@ class CalibratedEncoder(AbstractEncoder):
     Raises:
         UsageError: If the arguments are something else.
         DataError: If the calibrator was fitted for another width, or on embeddings of another encoder: one that differs
-            in weights, pooling, prompt or ``max_length``. Of a calibrator that was fitted on bare vectors the encoder
-            is not known: then 26 short sentences are embedded once, and refused if their lengths, or their mean, sizes
-            and spectrum, are clearly others (``bertflow.calibration.same_space``). Another pooling of the same encoder
+            in weights, pooling, prompt or ``max_length``. A calibrator that was fitted on bare vectors does not know
+            its encoder: then 26 short sentences are embedded once, and refused if their lengths, or their mean, sizes
+            and spectrum, clearly differ (``bertflow.calibration.same_space``). Another pooling of the same encoder
             may be too similar for that.
     """
 
@@ -111,7 +111,7 @@ class CalibratedEncoder(AbstractEncoder):
         With queries, or crops of the documents in their place, each role has its own mean
         (``bertflow.calibration.queries``).
 
-        An encoder whose pooling weighs by frequency, as ``sif``, and that has no counts counts these sentences.
+        An encoder without counts whose pooling weighs by frequency, such as ``sif``, counts these sentences.
         """
         _require_order(encoder, calibrator)
         if isinstance(encoder, AbstractLearner) and encoder.count_missing(sentences):
@@ -203,7 +203,7 @@ class CalibratedEncoder(AbstractEncoder):
         Args:
             folder: What ``save`` wrote.
             device: Where the encoder runs.
-            force: Accept options that make other embeddings than those that the calibrator was fitted on.
+            force: Accept options that change the embeddings that the calibrator was fitted on.
             options: Options of ``TransformerEncoder``, such as ``dtype``; by default as saved.
 
         Raises:

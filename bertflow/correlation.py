@@ -24,11 +24,11 @@ from bertflow.errors import DataError
 Weights = NDArray[np.number[Any]]
 """A row (n,) for each resample, int64 or float64: whole numbers add up ten times as fast as others."""
 FEWEST = 3
-"""Number of pairs from which a correlation is worth the name."""
+"""Fewest pairs of a correlation."""
 NO_VARIANCE = 1e-20
 """Share of the full sample's variance below which the values of a resample are all equal, up to rounding."""
 NO_VARIANCE_LEFT = 1e-13
-"""Such a share without one pair, which was subtracted: what is left of equal values is rounding of the whole."""
+"""Share where one pair was subtracted: what is left of equal values is rounding of the whole."""
 AT_A_TIME = 2**14
 """Weights at a time: with all that is made of them they stay in the processor's cache, and in memory at hand."""
 

@@ -32,8 +32,8 @@ _USER = re.compile(
     r"(?:://[^\s/?#@:]*:|(?<![^\s'\"=])[a-z]{2,}:[^\s/?#@:]*:(?![/\\]))"
     r"(?=(?:(?!\d+(?:[/?,\s]|$)).*|\S*)@)|https?://(?=[^\s/?#@]+@)"
 )
-"""What stands before a password: ``://USER:`` or ``KIND:USER:`` where an ``@`` follows. A port is none, unless an ``@``
-follows it without a space. With http, a user is a key."""
+"""What stands before a password: ``://USER:`` or ``KIND:USER:`` where an ``@`` follows. A port is no password, unless an
+``@`` follows it without a space. With http, a user is a key."""
 
 
 class BertflowError(Exception):
@@ -125,12 +125,12 @@ class NullDirectionWarning(UserWarning):
 
 
 def without_null_warnings() -> AbstractContextManager[object]:
-    """Leave out that warning where null directions are expected, or are said otherwise."""
+    """Leave out that warning where null directions are expected, or are reported otherwise."""
     return warnings.catch_warnings(action="ignore", category=NullDirectionWarning)
 
 
 def require_between(least: float, most: float = sys.float_info.max, **given: Any) -> None:
-    """Refuse numbers that are too small, too large or not a number; not None, which was not given, nor a word as "all".
+    """Refuse numbers that are too small, too large or NaN; None (not given) and words such as "all" pass.
 
     Raises:
         UsageError: For the first one, with its name.

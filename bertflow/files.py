@@ -31,7 +31,7 @@ if sys.platform != "win32":
 PARTIAL = re.compile(r"[0-9a-f]{8}")
 """What follows the name of a file in the hidden name of its unfinished successor."""
 UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
-"""How a system says that it does not know a call, or not for this file system."""
+"""Error numbers of a call that the system, or its file system, does not know."""
 
 
 @contextmanager

@@ -221,7 +221,7 @@ class Job(Generic[MarkOf]):
 
         Of several processes that a launcher started each begins with its share. A part that was there before is
         compared with its checksums by the process whose share it is in; a damaged one is made again. Which part is made
-        is logged from time to time, and each that a process left when it ended; so is it if all were there before.
+        is logged from time to time; so is each part that a process left when it ended, or that all were there before.
 
         Args:
             make: Makes and marks a part.

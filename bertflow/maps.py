@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from bertflow.flow.glow import FlowMap
 
 HEAD = 4
-"""The first of two bands holds one in so many of the directions."""
+"""Directions for each one in the first of two bands."""
 SAVE = "Save the calibrator again."
 
 FittedMap: TypeAlias = "AffineMap | BandMap | FlowMap"

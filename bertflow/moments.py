@@ -36,9 +36,9 @@ SCALE = (1e-100, 1e100)
 
 
 QUERIES = "queries."
-"""Before the names of arrays of queries."""
+"""Prefix of the names of arrays of queries."""
 UNIT = 5e-3
-"""How far from 1 the length of a row may be that is said to have unit length: cut to bfloat16 it is off by 2^-8."""
+"""Largest distance from 1 of the length of a row of unit length: cut to bfloat16 it is off by 2^-8."""
 
 
 _KINDS = {"n": ("int64", 1), "mean": ("float64", 1), "scatter": ("float64", 2), "lengths": ("float64", 1)}
@@ -99,7 +99,7 @@ class Moments:
 
     Attributes:
         lengths: Length of the shortest row that is not all zeros, and of the longest; both 0 where all are. None where
-            they are not known, as those of some columns.
+            they are not known, as for some columns.
         queries: Moments of queries, where they have a mean of their own; the others are then those of documents.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Linear layers in float32 on a processor, through oneDNN where that is faster; and bfloat16 only where that is.
+"""Linear layers in float32 on a processor, through oneDNN where that is faster; and bfloat16 only where it is faster.
 
 PyTorch multiplies float32 matrices with MKL, which on AMD processors leaves AVX-512 unused: oneDNN, which comes with
 PyTorch too, is then up to twice as fast. On Intel's it is slower, above all in gradients of weights. Same products

@@ -32,11 +32,11 @@ logger = logging.getLogger("bertflow")
 STATIC = "static"
 """Prefix of the poolings that average a transformer's word embeddings: static, static-mean, static-sif, static-max."""
 WORD_VECTORS = (".vec", ".txt", ".gz")
-"""How the name of a file of word vectors ends."""
+"""Endings of the name of a file of word vectors."""
 WORD_VECTOR_FILE = "file of word vectors"
 """What such a file is called."""
 SAVED = "saved encoder"
-"""What a folder is called that ``TransformerEncoder.save`` wrote."""
+"""Name of a kind: a folder that ``TransformerEncoder.save`` wrote."""
 CALIBRATOR = "calibrator"
 """Folder in which a calibrated encoder and a run keep their calibrator."""
 
@@ -154,7 +154,7 @@ def find(name: str, revision: str | None = None) -> tuple[Path, Kind]:
 
     Raises:
         UsageError: If the hub does not give it.
-        DataError: If it is missing, or nothing that is known.
+        DataError: If it is missing, or of no known kind.
     """
     place = Path(name).expanduser()
     restore(place)

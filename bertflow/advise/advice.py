@@ -1,7 +1,7 @@
 """What ``bertflow.fix`` gives back, and the folder that it writes, whole or not at all.
 
 encoder/                 the encoder, calibrated if that is advised, with scores.json and domain/
-vetoed/                  where something speaks against what is likely: the encoder, or calibrator, with it
+vetoed/                  the encoder, or calibrator, with a likely change that something speaks against
 sentence-transformers/   where a calibrator is advised: the same for other tools
 calibrator/ or scores/   instead of both, where vectors were given without their encoder
 geometry/                the report of `bertflow inspect`, before and after
@@ -52,7 +52,7 @@ ASKED = "ask.csv"
 BESIDE = "vetoed"
 """The folder of a change that something speaks against."""
 NEAR_ONE = (0.9, 0.99)
-"""Cosines from which on a threshold has four digits, and six."""
+"""Cosines above which a threshold has four digits, and six."""
 SHOWN: Mapping[str, tuple[str, str]] = {
     "dim": ("dim", "d"),
     "mean cosine": ("mean", ".3f"),
@@ -75,7 +75,7 @@ class Advice(AbstractResult):
         system: The candidate to use; "raw" for none.
         standing: Whether the change is proven on the text or likely (``bertflow.advise.verdict``); empty for none.
         reasons: Plain sentences with the numbers behind the verdict.
-        naming: What it would gain to name a purpose, or what the named one may cost other uses.
+        naming: Gain of naming a purpose, or what the named purpose may cost other uses.
         shape: What the geometry of the plain mean of the layers says of the encoder.
         cut: How many sentences are longer than the encoder reads; None for one that reads them whole.
         geometry: "fitted_raw": of raw embeddings of the text that was fitted on; "reference_raw" and
@@ -149,7 +149,7 @@ class Advice(AbstractResult):
         yield from self._files()
 
     def _threshold(self) -> Iterator[str]:
-        """The cosine from which on two texts are a match."""
+        """The lowest cosine at which two texts are a match."""
         with suppress(UsageError):
             at = self.scores.strict_threshold()
             n, value = f"{1 / at.rate:,.0f}", f"{at.value:.{2 + 2 * sum(at.value >= near for near in NEAR_ONE)}f}"
@@ -253,7 +253,7 @@ class Advice(AbstractResult):
         return advice
 
     def _kept(self, encoder: SentenceEncoder) -> Any:
-        """What is saved of an encoder: itself or, without one that can be saved, its calibrator; None for neither."""
+        """What is saved: the encoder, or its calibrator if the encoder cannot be saved; None for neither."""
         if self._place == "encoder":
             return encoder
         kept = copy.copy(encoder.calibrator)
@@ -273,7 +273,7 @@ class Advice(AbstractResult):
 
     @property
     def _place(self) -> str:
-        """The folder that the scores belong to: of the encoder or, without one that can be saved, its calibrator."""
+        """The folder for the scores: that of the encoder, or of the calibrator if the encoder cannot be saved."""
         if isinstance(self.encoder.raw, TransformerEncoder):
             return "encoder"
         return "scores" if self.system == RAW else "calibrator"

@@ -3,7 +3,7 @@
     sentence1,sentence2,score,scale
     A dog runs.,A dog is running.,,0 (nothing in common) to 5 (the same meaning)
 
-Candidates that rank two pairs alike are told apart by no label of them. So pairs are drawn by how much the candidates
+No label tells apart candidates that rank two pairs alike. So pairs are drawn by how much the candidates
 disagree: with r_s the rank of a pair's cosine under candidate s, from 0 to 1 among all pairs at hand,
 
     weight of a pair = (standard deviation of r_s over s) ^ POWER,     each sentence in one pair at most
@@ -37,7 +37,7 @@ SCALE = (0.0, 5.0)
 SPELLED = "0 (nothing in common) to 5 (the same meaning)"
 """The scale, in each row of the table: its column also tells that the pairs were asked for."""
 POWER = 3
-"""0 draws at random, very large numbers take the pairs on which candidates disagree most, which are of few kinds."""
+"""Exponent of the disagreement: 0 draws at random, very large numbers draw few kinds of pairs."""
 SENTENCES = 4000
 """Sentences that pairs are made of: the more there are, the nearer are the nearest."""
 NEAREST = 5
@@ -99,7 +99,7 @@ def drawn(cosines: Floats, sides: NDArray[np.integer], n: int, rng: np.random.Ge
 
 
 def write_asked(path: Path, pairs: Pairs) -> None:
-    """Write the table to fill in; by the mark at its beginning Excel knows that it is UTF-8."""
+    """Write the table to fill in; the mark at its beginning tells Excel that it is UTF-8."""
     rows = [(one, two, "", SPELLED) for one, two in zip(pairs.first, pairs.second, strict=True)]
     write_text(path, f"\ufeff{to_csv(COLUMNS, rows)}")
 
@@ -113,7 +113,7 @@ def read_asked(path: str | Path) -> tuple[Pairs, int] | None:
         None for a table of another kind.
 
     Raises:
-        DataError: If too few are judged, all have one score, or a score is none; the message names file and line.
+        DataError: If too few are judged, all have one score, or a score is not valid; the message names file and line.
     """
     if not table_suffix(path) or not (table := open_table(path)).known([COLUMNS]):
         return None

@@ -24,7 +24,7 @@ class VectorEncoder(AbstractEncoder):
     Args:
         path: A .npy or .parquet file (n, dim), or the folder of a store.
         sentences: The sentences of the vectors, in their order; None numbers them.
-        most: Without sentences, so many of the rows are read, at random.
+        most: Number of rows to read, at random, if there are no sentences.
         seed: Random seed for that.
         queries: A file of vectors of queries, if there are any; ``queries`` numbers them.
 

@@ -98,7 +98,7 @@ def add_likely(
     keep: bool,
     rows: Mapping[bool, Sequence[SystemSpec]],
 ) -> dict[bool, list[str]]:
-    """Add the recipes that are used without proof: which of two, the spectrum of the embeddings will tell.
+    """Add the recipes that are used without proof; the spectrum of the embeddings will decide between the two.
 
     Args:
         tried: Candidate -> its pooling; grows.
@@ -210,7 +210,7 @@ def _flow_seconds(rows: int, dim: int) -> float:
 def fit_scores(
     system: SentenceEncoder, reference: list[str], queries: list[str], labelled: list[Evidence], seed: int
 ) -> tuple[ScoreCalibrator, list[str]]:
-    """What a cosine means, of a query and a text if there are enough queries, and its thresholds as lines."""
+    """What a cosine means (of a query and a text, if there are enough queries), and its thresholds as lines."""
     asked = queries if len(queries) >= FEWEST else None
     scores, lines = ScoreCalibrator(random_state=seed).fit_sentences(system, reference, asked), []
     for pairs in (one.choosing for one in labelled if one.choosing.kind == "binary"):  # nothing was judged by this half

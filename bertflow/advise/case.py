@@ -177,7 +177,7 @@ class Case:
 
     @cached_property
     def sentences(self) -> list[str]:
-        """All that are encoded, each once; those to fit on come first."""
+        """All sentences that are encoded, each once; those to fit on come first."""
         judging = (sentence for one in self.evidence for sentence in one.sentences)
         return list(dict.fromkeys([*self.split.fitted, *self.split.reference, *judging]))
 
@@ -236,7 +236,7 @@ def _opened(encoder: Model, options: EncoderOptions) -> tuple[str, SentenceEncod
 
 
 def _with_real_pairs(documents: Documents, encoder: SentenceEncoder, request: Request) -> Documents:
-    """The documents, or one column of them alone where two that were found by their text are no pairs."""
+    """The documents; only one of their columns if two that were found by their text are not pairs."""
     columns = documents.columns
     if columns is None or not columns.alone:
         return documents

@@ -40,10 +40,10 @@ FEWEST_LABELS = 100
 STAND_INS = 600
 """Docstring pairs: a third of them choose, the others judge."""
 UNKNOWN_WORDS = 0.1
-"""Largest share of the tokens of a text that the encoder may not know; docstrings are that of this file."""
+"""Largest share of tokens that the encoder may not know, of a text or of docstrings."""
 FREQUENT, SAME_LANGUAGE = 100, 0.1
-"""Share of a text's words that the most frequent words of docstrings are: 0.15 for a catalogue in English, 0.3 to 0.4
-for English sentences, 0.04 or less for German, Dutch and French."""
+"""Most frequent words of docstrings, and their least share in a text of the same language: 0.15 for a catalogue in
+English, 0.3 to 0.4 for English sentences, 0.04 or less for German, Dutch and French."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def docstring_evidence(encoder: SentenceEncoder, text: Sequence[str] = ()) -> Ev
 
 
 def announced(evidence: Sequence[Evidence], missing: str, purpose: str, bare: bool = False) -> str:
-    """What can be said in the end, before anything is encoded: which evidence decides, and how much there is."""
+    """What the verdict can rest on, before anything is encoded: which evidence decides, and how much there is."""
     if not evidence:
         agree = "" if bare else ", and pairs from docstrings may veto it, if the text is in English"
         return (

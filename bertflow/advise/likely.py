@@ -56,7 +56,7 @@ where few do, it gained nothing (benchmarks/EXPLORED.md)."""
 SAFE = "faint-sif"
 """Candidate where something speaks against the likely map: it divides by no deviation, and is held to all purposes."""
 SAFE_OF_TOPIC = "soft-sif+abtt(1),abtt(1)"
-"""Candidates for topic in its place: the first that can be."""
+"""Candidates for topic in its place: the first that can be fitted is used."""
 CHANGED: Mapping[str, str] = {
     "search": "search by -3 to +27 points",
     "topic": "neighbors of one kind by 0 to +33 points",
@@ -78,7 +78,7 @@ ONE_TOKEN_COST = "up to 18 points of neighbors of one kind (P@10), since a mean 
 ONE_TOKEN = ("cls", "pooler", "last-token", *TEMPLATED)
 """Token reductions that read one token."""
 FIRST_LAST = "(1,-1)"
-"""The first and the last block, as BERT-flow reads: only of a steep spectrum, and where the layers may be chosen."""
+"""The first and the last block, as BERT-flow reads them: only if the spectrum is steep and layers may be chosen."""
 SHORT = [f"{tokens}{form}" for form in ("whitening(128)", "whitening(64)", "abtt(3)") for tokens in ("sif+", "")]
 """What comes next for similarity, where there are too few sentences, or the tokens are not at hand."""
 FEW = 1000
@@ -88,8 +88,8 @@ one-line summaries, soft-sif cost 2 to 4 points of neighbors of one kind, and fa
 WIDEST = 2000
 """Most dimensions that the index of pgvector takes (HNSW, of 32-bit vectors)."""
 PART = 4
-"""Vectors whose encoder is not known look raw where the variance is spread over a part of this size of their
-directions, or less: the bound is one number for wide vectors, and says nothing of narrow ones."""
+"""Largest part of the directions that holds the variance of vectors that look raw, if their encoder is not known. It is
+one number for wide vectors, and says nothing of narrow ones."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class Shape:
 
     @property
     def raw(self) -> bool:
-        """Whether it is that of the layers that calibration helped."""
+        """Whether the shape is that of layers that calibration helped."""
         return not self.made and self.spread <= (min(CALIBRATED, self.dim / PART) if self.bare else CALIBRATED)
 
     @property
@@ -195,7 +195,7 @@ class Shape:
 
 
 def made_for_sentences(encoder: SentenceEncoder) -> str:
-    """What says so, whatever the geometry; empty for nothing."""
+    """What says that it was made for sentences, whatever the geometry; empty for nothing."""
     if not isinstance(encoder, TransformerEncoder):
         return ""
     if encoder.supervision is not None:

@@ -34,7 +34,7 @@ HELD_OUT = 1 / 3
 FEWEST_PAIRS = 100
 """Fewest held-out pairs that are used: with fewer, no interval can tell systems apart."""
 ALWAYS = ("used", "put aside", "duplicates")
-"""What is said of the rows even where it is 0."""
+"""Counts of rows that are named even if they are 0."""
 
 
 @dataclass(frozen=True)

@@ -236,7 +236,7 @@ def advise(request: Request) -> Advice:
 
 
 def _naming(request: Request, case: Case, plan: FitPlan, found: Findings, decision: Decision) -> tuple[str, str]:
-    """What it would gain to name a purpose, or may cost others that one is named: in short, and at length."""
+    """Gain of naming a purpose, or what the named one may cost others: in short, and at length."""
     if decision.standing == PROVEN and not found.judged[0].evidence.mined:  # labels are the use
         return "", ""
     if request.purpose in COSTS and decision.system not in (RAW, SAFE):

@@ -85,7 +85,7 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return []
 
     def require_encoder(self, description: Mapping[str, Any] | None) -> None:
-        """Refuse an encoder that it is not for, by its ``describe()``; None for bare embeddings. Here, none is."""
+        """Refuse an encoder that it is not for, by its ``describe()`` (None: bare embeddings); by default none is."""
 
     def fit(self, X: ArrayLike, y: None = None, queries: ArrayLike | None = None) -> Self:
         """Fit to raw embeddings (n, dim_in), n >= 2, of documents if ``queries`` are given; ``y`` is ignored.
@@ -138,7 +138,7 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         self.map_ = self.with_gap(fitted, self.moments_.gap)
 
     def with_gap(self, fitted: FittedMap, gap: Float64 | None) -> RowMap:
-        """A map of rows that go through what those of the fit did: unit length, then for queries the gap."""
+        """A map of rows that are treated as those of the fit: unit length, then for queries the gap."""
         by_role = fitted if gap is None else RoleMap(fitted, gap)
         return UnitMap(by_role).eval() if self.moments_.unit else by_role.eval()
 
@@ -170,7 +170,7 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return self.provenance_
 
     def forget_text(self) -> Self:
-        """Forget the hashes of the text it was fitted on, which then no saved file holds; ``seen`` becomes unknown."""
+        """Forget the hashes of the text it was fitted on, so no saved file holds them; ``seen`` becomes unknown."""
         if self.provenance is not None:
             self.provenance_ = replace(self.provenance, text_hashes=None)
         return self

@@ -236,8 +236,8 @@ class CalibratorKind(Generic[Made]):
 
     Attributes:
         make: The class.
-        parameter: What stands in brackets sets it; empty if it takes nothing.
-        words: What else than a number may stand there.
+        parameter: Name of the parameter in brackets; empty if it takes none.
+        words: Words that may stand there instead of a number.
         form: What a number looks like, and what reads it.
         nests: Whether a calibrator stands there instead, and after a comma the number of directions that are kept.
         keywords: Parameters that may follow it by their names, as ``power=0.5``; each is a number.

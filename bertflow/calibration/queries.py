@@ -41,7 +41,7 @@ PRIOR = 20
 """Queries that count as much as the crops do."""
 SHIFT = 0.5
 """Share of the gap by which queries are moved where documents are not. Half of it kept three quarters of the gain and
-harmed no search of text that has words enough (benchmarks/harm.md); all of it, when it was tried, cost up to 6 points
+harmed no search of text that has enough words (benchmarks/harm.md); all of it, when it was tried, cost up to 6 points
 of 100 on some."""
 
 

@@ -26,7 +26,7 @@ from bertflow.moments import BLOCK, UNIT, Moments
 logger = logging.getLogger("bertflow")
 
 LONGER = 3.0
-"""Rows that are so many times as long, or as short, are others. Other text was up to 2.6 times as long."""
+"""Ratio of lengths from which rows are of another space. Other text was up to 2.6 times as long."""
 CERTAIN, DOUBTFUL = 0.12, 0.35
 """Averages of mean, sizes and spectrum below which a space is another, or perhaps another."""
 TYPICAL = 0.47
@@ -36,7 +36,7 @@ FEWEST, NARROWEST = 16, 128
 SOME = 16
 """Rows whose lengths are looked at first."""
 FAR = 1.5
-"""Rows of unit length are refused where those of the fit are so many times as long, or as short."""
+"""Ratio of lengths from which rows of unit length are refused."""
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ class SystemSpec:
 
 
 def split_spellings(spellings: str) -> list[str]:
-    """The parts of a list with commas; those within brackets part nothing."""
+    """The parts of a list with commas; commas within brackets do not count."""
     return [part.strip() for part in re.split(r",(?![^(]*\))", spellings)]
 
 

@@ -33,7 +33,7 @@ HELP = frozenset(("-h", "--help"))
 DEBUG = "--debug"
 """The option of every command that shows the traceback of an error of bertflow itself."""
 IMPORT = "--import"
-"""The option of every command that imports a module of the user's, for rows of their own in our tables."""
+"""The option of every command that imports a module of the user's, which may add rows to our tables."""
 imported: list[str] = []
 """What it imported."""
 _WHOLE = "Is it whole, and is there room on the disk?"
@@ -43,7 +43,7 @@ OTHERS: Mapping[str, str] = {
     "OperationalError": f"An index cannot be read or written: {{}}. {_WHOLE}",
     **dict.fromkeys(("MemoryError", "OutOfMemoryError"), _MEMORY),
 }
-"""Errors of the machine that are none of the operating system's, by the name of a class (safetensors', SQLite's and
+"""Errors of the machine that the operating system does not raise, by the name of a class (safetensors', SQLite's and
 torch's are slow to import)."""
 INTERNAL = 5
 """The exit code of an error of bertflow itself."""
@@ -265,7 +265,7 @@ class Notes(logging.Handler):
 
 @contextmanager
 def notes_on_stderr() -> Iterator[None]:
-    """Show on stderr what the package decides for its user; of several processes, those of the first."""
+    """Show on stderr what the package decides for its user; of several processes, only the first one does."""
     logger, handler, speaks = logging.getLogger("bertflow"), Notes(), is_first_process()
     logger.addHandler(handler)
     try:

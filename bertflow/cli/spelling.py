@@ -139,7 +139,7 @@ class Spelling:
 
 
 def name_as_typed(error: BertflowError, known: Iterable[str], places: Sequence[str]) -> None:
-    """Let a message name the ``known`` options as they are typed; what is given by place is none."""
+    """Let a message name the ``known`` options as they are typed; what is given by place is not one."""
     options = [one[2:] for one in known if one.startswith("--")]
     if isinstance(error, RowError):
         error.reason = as_typed(error.reason, options, places)
@@ -233,7 +233,7 @@ def limit_yaml() -> None:
 
 
 def _read_small(text: str) -> Any:
-    """The value of a text, of which an alias may stand for a word or a number alone."""
+    """The value of a text, in which an alias may only stand for a word or a number."""
     if len(text) > CHARACTERS:
         raise yaml.YAMLError(f"it has {len(text):,} characters, and {CHARACTERS:,} are read at most")
     depth, words = 0, set[str]()

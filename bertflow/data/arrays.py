@@ -1,4 +1,4 @@
-"""Files of NumPy's: bertflow's own are mapped into memory, those of a user are read.
+"""Files of NumPy: bertflow's own are mapped into memory, those of a user are read.
 
 A map of a file that somebody cuts meanwhile ends the process without a word, and one that is overwritten gives rows of
 two files.

@@ -2,8 +2,8 @@
 
 .tsv     split at tabs, without quoting: sentences hold unbalanced quotation marks. Unless all quotation marks of the
          file are those of a writer that quotes cells, as Python's csv and Excel do: '"He said ""no"", and left."'
-.csv     double quotes, strictly: an open quotation mark is an error, not half a file in one cell. Between the cells
-         stand commas, or what parts the first rows into more cells: semicolons (Excel in Europe) or tabs
+.csv     double quotes, strictly: an open quotation mark is an error, not half a file in one cell. Cells are
+         separated by commas, or by what splits the first rows into more cells: semicolons (Excel in Europe) or tabs
 .xlsx    the first sheet, through ``openpyxl``; numbers and dates are text
 .jsonl   one object a line
 .json    a list of objects
@@ -112,7 +112,7 @@ def split_csv(path: Path, between: str = "") -> Cells:
 
 @lru_cache
 def _separator(state: State) -> str:
-    """What parts the first rows of a csv into as many cells each, and into the most."""
+    """The separator that splits the first rows of a csv most evenly, and into the most cells."""
 
     def fit(sign: str) -> tuple[float, int]:
         widths = []

@@ -119,7 +119,7 @@ def open_columns(
         path: A file, as for ``open_table``; .txt is tsv, as in SNLI, MNLI and SICK.
         choices: What the columns may be called.
         columns: Names that are wanted instead; numbers from 1 for a tsv or csv without a header.
-        headless: How many columns of other names a tsv has that has no header.
+        headless: Number of columns of a tsv without a header.
         do: What the user can do if the columns are not there.
         named: Whether the command takes ``--columns``, which is then said beside the columns that are read.
         first: A column that is read as well, and first, where it is there.
@@ -221,7 +221,7 @@ def choose_columns(table: TextTable, named: Sequence[str] | None) -> TextColumns
 
 
 def _no_pairs(name: str, words: float, repeated: float) -> str:
-    """Why a column makes no pairs with another one, for a note; empty for single words, or where that is not why."""
+    """Why a column makes no pairs with another one, for a note; empty for single words, and for other reasons."""
     if words > 1 and repeated > MOST_REPEATED:
         return f"; no pairs: {100 * repeated:.0f} % of the rows of {name} repeat others"
     if 1 < words < LEAST_WORDS:

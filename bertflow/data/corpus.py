@@ -39,7 +39,7 @@ Place = Callable[[str], RowError]
 
 @dataclass(frozen=True)
 class TextSource:
-    """Files that are there, and datasets of the hub, of which nothing is read yet but a header with named columns.
+    """Files that exist, and datasets of the hub; nothing is read yet except a header with named columns.
 
     Attributes:
         paths: Files, or hub datasets as ``hub:owner/name[@revision][#config][:split]``.
@@ -154,7 +154,7 @@ class Answer:
 
     @property
     def phrases(self) -> tuple[str, ...]:
-        """All by which it can be found, each once: its own text, then its past questions."""
+        """All texts by which it can be found, each once: its own text, then its past questions."""
         return tuple(dict.fromkeys((self.text, *self.questions)))
 
 
@@ -164,7 +164,7 @@ def load_answers(path: str | Path, columns: str | None = None, numbered: bool = 
     Args:
         path: A table, or a .txt of one answer per line.
         columns: Column of text; or columns of id, text and, if there are any, past questions. Found by name by default.
-        numbered: Whether answers without a column id get their numbers as ids, from 1; which is said.
+        numbered: Whether answers without a column id get their numbers as ids, from 1; a note says so.
 
     Raises:
         UsageError: If ``columns`` are more than three.

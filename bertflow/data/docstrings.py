@@ -59,8 +59,7 @@ PACKAGES: Mapping[str, str] = {
     "jsonargparse": "jsonargparse",
     "rich": "rich",
 }
-"""The core dependencies, and of what they always bring along that which holds much prose; a row is the name of a
-module and that of the package it comes with."""
+"""Module -> its package: the core dependencies, and those of their own dependencies that hold much prose."""
 
 DOCSTRING_PAIRS = 500
 """Pairs of docstrings, where no others are given."""

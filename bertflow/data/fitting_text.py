@@ -24,7 +24,7 @@ class TextOptions:
     columns: list[str] | None = None
     """Columns of a table that hold text; by default found by their names."""
     tasks: str | None = None
-    """Instead of files: the sentences of STS tasks, without their labels, such as stsb or sts12,sts13 or sts7. With the
+    """STS tasks to read instead of files, without their labels, such as stsb or sts12,sts13 or sts7. With the
     paper's presets they are read pair by pair, repeats included."""
     data_dir: str | None = None
     """Folder of the STS tasks."""

@@ -1,6 +1,6 @@
 """Lines of text files; and rows that cannot be used: refused, or left out and listed where the user asks for it.
 
-A file is UTF-8, or UTF-16 with its byte-order mark, or in the encoding of Windows for Western Europe, which is said; a
+A file is UTF-8, or UTF-16 with its byte-order mark, or in the encoding of Windows for Western Europe, as a note says; a
 line that is none of these is refused. It ends at LF or CRLF alone, since other characters that Unicode counts as line
 ends occur in sentences; a byte-order mark is removed.
 
@@ -44,7 +44,7 @@ UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 WINDOWS = "cp1252"
 """The encoding in which programs of Windows save text in languages of Western Europe."""
 LONGEST = 2**26
-"""Bytes of a line at which no more of it is read: a file without line ends, or a bomb, should not fill the memory."""
+"""Longest line that is read, in bytes: a file without line ends, or a bomb, should not fill the memory."""
 NOT_SEEN = frozenset(("Cc", "Cf", "Zs", "Zl", "Zp"))
 """Unicode's categories of characters that nobody sees: controls, signs of format, white space."""
 TEXT_BYTES, MOST_ZEROS = bytes([*b"\t\n\r\f\x1b", *range(32, 256)]), 3
@@ -85,7 +85,7 @@ def skip_bad(file: str | Path) -> Iterator[SkippedRows]:
 
     Raises:
         UnknownNameError: For another ending.
-        DataError: If ``file`` holds something else than such a list.
+        DataError: If ``file`` holds something other than such a list.
         OSError: If nothing can be written there.
     """
     require_writable(file, "skip_bad")
@@ -105,7 +105,7 @@ def skip_bad(file: str | Path) -> Iterator[SkippedRows]:
 
 @contextmanager
 def none_skipped() -> Iterator[None]:
-    """Refuse bad rows in a block in any case: those that say how others are to be read."""
+    """Refuse bad rows in a block in any case, because they say how others are to be read."""
     token = _ACTIVE.set(None)
     try:
         yield

@@ -46,7 +46,7 @@ OWN = StsTask("", "own", {}, ANY_SCALE)
 
 @dataclass(frozen=True)
 class StsSource:
-    """STS tasks that are known and, as far as a look tells, there; nothing is read yet.
+    """STS tasks that are known and seem to be there; nothing is read yet.
 
     Attributes:
         tasks: Tasks, suites and paths of tables; a string may hold several, separated by commas.

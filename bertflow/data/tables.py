@@ -158,14 +158,14 @@ def is_hub(path: str | Path) -> bool:
 
 
 def table_suffix(path: str | Path) -> str | None:
-    """The ending by which a file is a table, ``.gz`` put aside; None if it is none."""
+    """The ending by which a file is a table, without ``.gz``; None if it is not a table."""
     name = Path(path).name.lower()
     suffix = Path(name.removesuffix(".gz")).suffix
     return suffix if suffix in FORMATS and not is_hub(path) and not name.endswith(PACKED) else None
 
 
 def table_name(path: str | Path) -> str:
-    """What is in a table is called by its file, without the ending."""
+    """The name of a table: that of its file, without the ending."""
     return Path(path).name.removesuffix(".gz").rpartition(".")[0]
 
 

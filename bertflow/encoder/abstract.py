@@ -61,7 +61,7 @@ class SentenceEncoder(Protocol):
         calibrator: What maps the embeddings of ``raw`` to those of this encoder, an ``AbstractCalibrator``; None for a
             raw encoder.
         recipe: The arguments with which ``bertflow.load`` opens it again, ready for JSON; None if it cannot.
-        role: What ``encode`` takes sentences for: documents, but queries for an encoder that was made to ask with.
+        role: What ``encode`` takes sentences for: documents; queries, for an encoder that was made for queries.
     """
 
     dim: int
@@ -110,7 +110,7 @@ class SentenceEncoder(Protocol):
         return np.empty(0, dtype=np.uint64)
 
     def forget_text(self) -> Self:
-        """Forget the hashes of the text it was fitted on, which then no saved file holds; ``seen`` becomes unknown."""
+        """Forget the hashes of the text it was fitted on, so no saved file holds them; ``seen`` becomes unknown."""
         return self
 
     def save(self, folder: str | Path) -> None:
@@ -138,7 +138,7 @@ class AbstractEncoder(SentenceEncoder):
         """The embeddings (n, dim) of texts, also of none.
 
         Args:
-            sentences: Texts; that they are was checked.
+            sentences: Texts, already checked.
             role: What they are.
             progress: Whether to show a bar; None where there is a terminal or a notebook.
             batch_size: At most so many sentences at a time; None leaves it to the encoder.

@@ -34,7 +34,7 @@ SIMILAR = 0.875
 TOKEN_BUDGETS: Mapping[str, int] = {"cpu": 1024, "cuda": 65536, "mps": 16384}
 """Tokens in a batch, padding included. On a CPU a batch should stay in the cache; a GPU should be full."""
 ENOUGH = 4
-"""A batch that fills one in so many parts of the budget is worth its overhead."""
+"""Divisor of the budget: a batch that fills this part of it is worth its overhead."""
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ def _encoded(
 
 
 class TokenBudget:
-    """How many tokens a device is given at a time; half of them, from the moment on that they were too many.
+    """How many tokens a device is given at a time; half as many once they were too many.
 
     Attributes:
         tokens: Tokens in a batch, padding included.

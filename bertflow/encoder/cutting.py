@@ -12,9 +12,9 @@ from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.similarity import COSINE
 
 COMPARED = 64
-"""Cut sentences that are read twice: cut, and as long as the model can."""
+"""Number of cut sentences that are read twice: cut, and as long as the model can read."""
 MOST_TOKENS = 512
-"""Longest that they are read."""
+"""Largest number of tokens that are then read."""
 
 
 @dataclass(frozen=True)

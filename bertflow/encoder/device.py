@@ -36,7 +36,7 @@ LOCAL_RANKS = ("LOCAL_RANK", "SLURM_LOCALID")
 PARTS = (2048, 16384)
 """Sentences that are tokenized at a time ahead of a GPU: few at first, so that it can begin, then many."""
 ROWS = 8192
-"""Rows of which a function makes something at a time."""
+"""Rows that a function is given at a time."""
 BEHIND = 2
 """Batches whose embeddings are still on their way while the next one is begun."""
 
@@ -63,7 +63,7 @@ def resolve_device(name: str) -> torch.device:
 
 
 def gpu_of(encoder: object) -> torch.device | None:
-    """Where an encoder runs, if that is beside the processor, which should then work ahead of it."""
+    """The device of an encoder, if it is not the processor, which should then work ahead of it."""
     device = getattr(getattr(encoder, "raw", encoder), "device", None)
     return device if isinstance(device, torch.device) and device.type != "cpu" else None
 

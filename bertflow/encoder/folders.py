@@ -33,7 +33,7 @@ logger = logging.getLogger("bertflow")
 RECORD_FILE = "bertflow_encoder.json"
 
 DEFAULTS: Mapping[str, Any] = {"max_length": 128, "dtype": "float32"}
-"""What holds where neither the caller nor the folder says anything."""
+"""Defaults where neither the caller nor the folder says anything."""
 Prompts = Mapping[Role, str]
 """What is put before a sentence, by what the sentence is."""
 PROMPT_NAMES: Mapping[Role, tuple[str, ...]] = {"document": ("document", "passage", "corpus"), "query": ("query",)}
@@ -79,7 +79,7 @@ WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 CARD, LICENSE = "README.md", ("license", "license_name", "license_link")
 """The model card, and what the hub calls a license in it; the last two where the first is "other"."""
 LOCALLY: Mapping[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-"""Options of whatever is read. Left unsaid, transformers asks on the terminal whether to run a folder's own code."""
+"""Options for all that is read. Without them, transformers asks on the terminal whether to run a folder's own code."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class ModelFolder:
 
     @functools.cached_property
     def shape(self) -> PreTrainedModel:
-        """The model without weights, and with as few blocks as can be: a matter of milliseconds."""
+        """The model without weights, and with as few blocks as possible; takes milliseconds."""
         config = truncate(self.config, 0)
         with torch.device("meta"):
             return model_class(config, self.path)(config)

@@ -134,7 +134,7 @@ class Identity:
     def require(
         self, given: "Identity", what: str, do: str, force: bool = False, exact: bool = False, other: str = "this is"
     ) -> None:
-        """Refuse another encoder, or log in what it differs.
+        """Refuse another encoder, or log how it differs.
 
         Args:
             given: The identity of the encoder at hand.
@@ -159,7 +159,7 @@ class Identity:
         return f"{self.calibrator} ({self.digest[:8]})" if self.digest else self.calibrator or "none"
 
     def fact(self, key: str) -> Any:
-        """What it says of a key, or what stands for saying nothing."""
+        """What it says of a key, or the word for nothing."""
         if key == "query_prompt" and key not in self.facts:  # without roles, one prompt is for all
             key = "prompt"
         return self.facts.get(key, "none" if key == "chunks" else UNSAID)  # who does not speak of chunks has none

@@ -37,7 +37,7 @@ def _inverse(p: Shares, a: float) -> Shares:
 
 
 def _inverse_of_known(p: Shares, a: float) -> Shares:
-    """A token that the corpus does not hold weighs as its tokens do in the mean, not 1.
+    """A token that is not in the corpus gets the mean weight of the tokens that are, not 1.
 
     Queries to a text of few words have words that it never has ("which ones are"), and at full weight they drowned the
     words that were asked for (benchmarks/EXPLORED.md).

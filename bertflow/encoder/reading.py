@@ -33,7 +33,7 @@ from bertflow.progress import bar, working
 
 logger = logging.getLogger("bertflow")
 CUT = "%d of %s are cut, as they have more than max_length=%d tokens. To read them whole, use %s."
-"""What is said of sentences that are longer."""
+"""Note about sentences that are longer."""
 REPAIR = "Use float32 where half precision overflows; else the weights are damaged."
 
 

@@ -62,7 +62,7 @@ class Template:
 
         Args:
             folder: The model.
-            pooling: The template of one that reads no mask is None.
+            pooling: The pooling; one that reads no mask has no template.
             wanted: Text with {} and [MASK]; by default the template of the saved encoder, else ``DEFAULT``.
 
         Raises:
@@ -142,7 +142,7 @@ class Template:
 
 
 def require_positions(model: PreTrainedModel) -> None:
-    """Refuse a model that cannot be told positions, which ``denoised-mask`` needs; its weights are not.
+    """Refuse a model that cannot be told positions, which ``denoised-mask`` needs; its weights are not needed.
 
     Raises:
         UsageError: If it cannot.

@@ -62,7 +62,7 @@ class TransformerEncoder(AbstractTokenEncoder):
         dim: Width of an embedding.
         recipe: The arguments that open it again, ready for JSON.
         device: Where the model is.
-        supervision: The labels that it was fine-tuned on; None where none are known of.
+        supervision: The labels that it was fine-tuned on; None if none are known.
 
     Raises:
         UnknownNameError: For an unknown pooling or dtype.
@@ -90,7 +90,7 @@ class TransformerEncoder(AbstractTokenEncoder):
             self.counts = TokenCounts.given(token_counts, self.tokenizer)
 
     def with_pooling(self, pooling: str) -> "TransformerEncoder":
-        """The encoder with another pooling, as it is opened from its folder: with no counts but those that lie there.
+        """The encoder with another pooling, opened from its folder: with only the counts that the folder holds.
 
         Where the same layers are read, nothing is loaded again: both have the same weights, until ``model`` is asked
         for.
@@ -149,7 +149,7 @@ class TransformerEncoder(AbstractTokenEncoder):
 
     @property
     def model(self) -> PreTrainedModel:
-        """The blocks in use, in eval mode, for training in place: the weights may then be others than on disk.
+        """The blocks in use, in eval mode, for training in place: the weights may then differ from those on disk.
 
         It can be pickled until inner layers are read again.
         """

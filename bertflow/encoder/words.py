@@ -122,7 +122,7 @@ def encode_words(
 
     Raises:
         DataError: If a vector is not finite.
-        UsageError: For a pooling that a word has no use for, or a tokenizer that cannot say where pieces stand.
+        UsageError: For a pooling that is for sentences only, or a tokenizer that cannot say where pieces stand.
     """
     rows, spec = list(map(of_words, poolings)), encoder.spec
     stack, places = encoder.reaching(rows), word_places(encoder, sentences)

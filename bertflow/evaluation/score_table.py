@@ -97,7 +97,7 @@ class SystemFacts:
         return None if self.hashes is None else float(np.isin(evaluated, self.hashes).mean())
 
     def fitted_apart(self, other: "SystemFacts") -> str:
-        """On how much text each of two calibrated systems was fitted, in words; empty if it is the same text."""
+        """How much text each of two calibrated systems was fitted on, in words; empty if it is the same text."""
         if self.text is None or other.text is None or (same := self.text.same(other.text)):
             return ""
         rows = {self.name: self.text.n, other.name: other.text.n}

@@ -43,7 +43,7 @@ COMPARED = ("spearman", "hit@1", "map", "mrr", "auc")
 LEVEL = 0.05
 """Differences whose corrected p-value is below this are called separable."""
 A_TEST = round(20 / LEVEL)
-"""Resamples for each test, at least: the smallest p-value is 2 / (resamples + 1), and is corrected by the tests."""
+"""Fewest resamples for each test: the smallest p-value is 2 / (resamples + 1), and is corrected by the tests."""
 
 
 def enough(resamples: int, tests: int) -> int:
@@ -172,7 +172,7 @@ class Figure(Measurement):
 
 @dataclass(frozen=True)
 class Difference:
-    """The first system's value less the second's, on one task or suite.
+    """The first system's value minus the second's, on one task or suite.
 
     Attributes:
         task: Task or suite.

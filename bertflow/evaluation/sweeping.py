@@ -16,10 +16,10 @@ from bertflow.results import AbstractResult, Parts
 from bertflow.tables import MISSING, REST, Strong, Table, to_csv
 
 BEST = 6
-"""Poolings that are shown at first: with what is said of them they fit on a screen of 24 lines."""
+"""Number of poolings shown at first; with the lines about them they fit on a screen of 24 lines."""
 
 CHOSEN = "The best of {} on this data: expect less on other data, and test your choice there."
-"""What is said of the best of several."""
+"""Note about the best of several."""
 
 
 @dataclass(frozen=True)

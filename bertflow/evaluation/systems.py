@@ -1,6 +1,6 @@
 """What a user names becomes the systems that are scored.
 
-For each distinct encoder among what is named there are the baselines that are asked for. Its poolings share a pass:
+Each distinct encoder that is named gets the baselines that are asked for. Its poolings share a pass:
 each sentence goes through the transformer once for all of them. What was embedded is kept in memory: a few ten thousand
 sentences, not a corpus.
 """
@@ -241,7 +241,7 @@ def require_fitted_on(spec: SystemSpec, refits: bool) -> None:
     """Refuse a baseline that needs text where there is none; ``refits`` are moments of a calibrator to fit it from.
 
     Raises:
-        UsageError: If it counts tokens, draws crops, or has a calibrator that moments are not there for.
+        UsageError: If it counts tokens, draws crops, or has a calibrator without moments.
     """
     if spec.counts or spec.crops or (spec.calibrator is not None and (spec.pooling is not None or not refits)):
         raise UsageError(

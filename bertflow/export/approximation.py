@@ -36,7 +36,7 @@ from bertflow.similarity import COSINE
 HELD_OUT = 0.2
 """Share of the text that R^2 is measured on."""
 LEAST_ROWS = 10
-"""Sentences below which a held-out R^2 says nothing."""
+"""Fewest sentences whose held-out R^2 says something."""
 STAND_IN_SENTENCES = 5000
 """Docstring sentences that a stand-in is fitted on, a fifth of them held out."""
 INT8_SENTENCES = 200

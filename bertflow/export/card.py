@@ -1,4 +1,4 @@
-"""What is said of an export: to who made it, in its model card, and on the hub.
+"""What is said about an export: to its author, in its model card, and on the hub.
 
 The card's text is the template ``card.md``. Its figures come only from a results.json of ``bertflow evaluate``, and
 only from rows of the exported system: same weights, pooling, length, prompt and calibrator.

@@ -260,7 +260,7 @@ def _explanations(golden: Golden, got: Float32, normalized: bool) -> Iterator[tu
 
 
 def _cut(golden: Golden, off: Float64, compared: Bools) -> str:
-    """In words, if short sentences are right and longer ones wrong, as when they are cut elsewhere."""
+    """What is wrong, in words, if only longer sentences are wrong, as when they are cut elsewhere; else empty."""
     tokens, right = np.array(golden.tokens)[compared], off[compared] <= golden.tolerance
     if not right.any() or tokens[~right].min() <= tokens[right].max():
         return ""

@@ -258,5 +258,5 @@ def make_golden(parts: Parts) -> Golden:
 
 
 def _rounded(x: Float32) -> list[list[float]]:
-    """Kept to 7 digits, the precision of float32."""
+    """Vectors kept to 7 digits, the precision of float32."""
     return [[float(f"{value:.7g}") for value in row] for row in x.tolist()]

@@ -115,7 +115,7 @@ def _write_module(path: Path, module: StModule, types: Mapping[str, str]) -> Non
 
 
 def _write_saved(parts: Parts, folder: Path) -> None:
-    """The weights, and beside them what ``CalibratedEncoder.save`` or ``TransformerEncoder.save`` writes but them."""
+    """The weights, and all else that ``CalibratedEncoder.save`` or ``TransformerEncoder.save`` writes."""
     inside = folder / ENCODER
     inside.mkdir()
     for path in parts.files.iterdir():  # copytree would collect errors, and forget what they were

@@ -64,7 +64,7 @@ def export(
 ) -> Exported:
     """Write what a user names; checked before anything is read, opened, written, compared and pushed.
 
-    ``suite`` names STS tasks and their folder, on which what is approximate is scored.
+    ``suite`` names STS tasks and their folder; approximations are scored on them.
     """
     lookup("target", TARGETS, target)
     lookup("layout", TYPES, layout)
@@ -145,7 +145,7 @@ def write_export(
 
 
 def _long_texts(chunks: str, system: SentenceEncoder, cut: int) -> str:
-    """What who uses an export has to do for long texts, since other tools do not split them."""
+    """What users of an export have to do for long texts, since other tools do not split them."""
     pooled = POOLED[chunks.rpartition(":")[2]]
     module = system.calibrator.map if system.calibrator else None
     linear = not isinstance(module, UnitMap) and isinstance(module and fitted_map(module), AffineMap | None)

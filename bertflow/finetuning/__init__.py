@@ -15,7 +15,7 @@ from bertflow.training.recipe import Recipe, resolve
 
 @dataclass(frozen=True)
 class FinetuneRecipe:
-    """How an encoder is fine-tuned; the defaults are the paper's, or it is said."""
+    """How an encoder is fine-tuned; the defaults are the paper's unless a field says otherwise."""
 
     objective: str = "classification"
     """What is learned: classification, regression, in-batch-negatives or, without labels, simcse (configs/simcse.yaml).
@@ -44,7 +44,7 @@ class FinetuneRecipe:
     two_sided: bool = False
     """Whether answers must find their questions, too; for in-batch-negatives."""
     head: bool | None = None
-    """For simcse: whether the embeddings are compared after a head, tanh of a linear map, which is removed when the
+    """Whether simcse compares the embeddings after a head, tanh of a linear map, which is removed when the
     training is done; by default they are."""
     dropout: float | None = None
     """Probability for every dropout layer; the encoder's own by default."""

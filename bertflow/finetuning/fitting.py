@@ -1,4 +1,4 @@
-"""A fine-tuning from beginning to end: pairs and a recipe in, an encoder that records what it was taught out.
+"""A fine-tuning from beginning to end: from pairs and a recipe to an encoder that records what it was taught.
 
     encoder + pairs -> hold some out -> train -> judge on those -> save
 

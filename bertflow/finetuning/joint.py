@@ -8,7 +8,7 @@
 
 The released code adds the two terms, but only to log them: it takes the gradient of the labels for the encoder, through
 a flow that stands still, and that of the likelihood for the flow, at embeddings that stand still. So the likelihood
-never moves the encoder, which it would make collapse: a density is the higher, the closer the embeddings are together.
+never moves the encoder, which it would make collapse: the closer the embeddings are together, the higher their density.
 The paper has no joint objective; its encoder is frozen while the flow is trained (section 3.2).
 
 Source: bohanli/BERT-flow@7fa8f6d, run_siamese.py::create_model and optimization_bert_flow.py::create_optimizer.
@@ -108,7 +108,7 @@ class Joint(Siamese):
         self.objective = JointObjective(self.objective, BertFlow(FlowMap(identity_map(encoder.dim), glow), flow), terms)
 
     def learners(self) -> Iterable[nn.Parameter]:
-        """What moves as in ``Siamese``: all but a flow that has an optimizer of its own."""
+        """Parameters that move as in ``Siamese``: all except a flow that has an optimizer of its own."""
         apart = {id(p) for p in self.objective.flow.parameters()} if self.objective.terms.likelihood else set()
         return [p for p in self.parameters() if id(p) not in apart]
 
@@ -140,7 +140,7 @@ def finished_flow(module: Joint, pairs: Pairs, encoder: TransformerEncoder) -> F
 
     Args:
         module: Trained.
-        pairs: What on; both sides of all of them are the rows, as in the released code.
+        pairs: The training pairs; both sides of all of them are the rows, as in the released code.
         encoder: The fine-tuned encoder, opened again.
     """
     sentences = [text for pair in zip(pairs.first, pairs.second, strict=True) for text in pair]

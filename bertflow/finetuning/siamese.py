@@ -3,7 +3,7 @@
     sentences of both sides -- one encoder, dropout on --> u, v -- objective --> loss;   the encoder's weights move
 
 u and v are the embeddings of both sides, in float32 whatever the encoder runs in. A step is a function of (seed, epoch,
-batch) after any number of interruptions; on any number of ranks too, but for dropout, which each rank draws by itself.
+batch) after any number of interruptions, and on any number of ranks, except that each rank draws its own dropout.
 """
 
 import math
@@ -111,7 +111,7 @@ class Siamese(pl.LightningModule):
         return judged
 
     def judged_held_out(self, batch: PairBatch) -> Judged:
-        """The loss of one held-out batch; without dropout, but where it makes the sides differ: there by fixed seed."""
+        """The loss of one held-out batch; with dropout, by a fixed seed, only where it makes the sides differ."""
         before = self.training
         self.train(self.needs_dropout)
         if self.needs_dropout:

@@ -1,4 +1,4 @@
-"""What a flow is made of beside its couplings: chains, the split that factors out half of the coordinates, and mixing.
+"""What a flow is made of besides its couplings: chains, the split that factors out half of the coordinates, and mixing.
 
 Each is an nflows transform: it gives one log-determinant a row, (n,), alone or among nflows' own parts. Inside a chain
 log |det dz/dx| is kept in the smallest form that holds it:

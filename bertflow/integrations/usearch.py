@@ -27,7 +27,7 @@ ROWS = 8192
 LOOK = 256
 """How many neighbors a search keeps (``expansion_search``); more finds more, but is slower."""
 FEW = 20_000
-"""Phrases up to whose number comparing each (at 384 dimensions) takes no longer than searching the graph. Up to this
+"""Number of phrases up to which comparing all (at 384 dimensions) takes no longer than searching the graph. Up to this
 number they are added by one thread, since several threads leave nodes of a small graph unreachable."""
 MORE = 4
 """How many phrases are looked at first, for each answer that is wanted."""

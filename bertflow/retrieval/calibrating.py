@@ -36,7 +36,7 @@ LEAST = 3
 """Texts a direction. With twice the width whitening did not always find more than raw embeddings, with three times it
 did; with as many texts as directions it finds next to nothing (docs/results/search.md)."""
 OF_FEW = (Center, Standardize, AllButTheTop)
-"""Calibrators that few texts are enough for: they scale no direction by its variance."""
+"""Calibrators for which few texts are enough: they scale no direction by its variance."""
 CALIBRATOR, COUNTS = "calibrator", "counts"
 """What an index keeps, besides its answers."""
 
@@ -53,7 +53,7 @@ def parse_own(
         width: Width of their embeddings.
 
     Raises:
-        UsageError: If it is misspelled, or no closed form, or the encoder is calibrated already.
+        UsageError: If it is misspelled or not a closed form, or the encoder is calibrated already.
         DataError: If there are too few texts.
     """
     made = parse_calibrator(spelling)

@@ -1,9 +1,9 @@
-"""A collection of a database as an index: asked as the file of one is.
+"""A collection of a database as an index: it is asked in the same way as a file.
 
     question -- query encoder, calibrator --> the database's own search --> ids --> their vectors --> exact cosines
 
-What is found is scored again in float64, so a score does not depend on the database; whether all of the best are found
-does, unless every row is compared (``exact``). The percentile of a score is its place among random pairs of rows.
+What is found is scored again in float64, so a score does not depend on the database. All of the best are sure to be
+found only with ``exact``, which compares every row. The percentile of a score is its place among random pairs of rows.
 
 Nothing is searched with an encoder that does not fit: not of another width, and not with another calibrator than the
 one that the database has recorded. Where nothing is recorded, the text of a few rows is embedded and compared.
@@ -37,7 +37,7 @@ from bertflow.text_keys import text_key
 logger = logging.getLogger("bertflow")
 
 TRIED, ALIKE, UNLIKE = 8, 0.99, 0.5
-"""Rows whose text is embedded again; their median cosine with what is stored that is expected, and that is refused."""
+"""Rows whose text is embedded again; median cosine with the stored rows that is expected, and one that is refused."""
 READ = 8192
 """Rows that are read at a time, for their text."""
 BEST = 5

@@ -33,7 +33,7 @@ UNJUDGED = (
     "No labels were given, so neither is called better. To know which is, give pairs of a query and its text: "
     "`bertflow evaluate FIRST SECOND --retrieval FILE`."
 )
-"""What is said in place of a judgement."""
+"""Note in place of a judgement."""
 BLOCK = 256
 """Queries whose cosines with all texts are in memory together."""
 

@@ -287,7 +287,7 @@ class AnswerIndex(AbstractIndex):
 
 
 def require_new_index(path: str | Path) -> Path:
-    """The place of a new index; one where something is, is refused."""
+    """The place of a new index; refused if something is there."""
     if Path(path).exists():
         raise UsageError(
             f"{path} exists already. Choose another name, as {new_place(path)}. Or add answers with new ids, from a "

@@ -95,7 +95,7 @@ def require_file(place: object, action: str) -> None:
     """Refuse to change a collection as if it were the file of an index.
 
     Raises:
-        UsageError: If it is one; it says what does it.
+        UsageError: If it is one; the message says what changes it.
     """
     if is_collection(place):
         raise UsageError(Origin.find(str(place)).how_to(action))

@@ -164,14 +164,14 @@ def ranks_of(
 
 
 class Search(Protocol):
-    """Finds the phrases that the best answers may have; the rows of ``indexing.ENGINES`` are such."""
+    """Finds the phrases that the best answers may have; a row of ``indexing.ENGINES``."""
 
     def refresh(self, storage: Storage) -> None:
         """Read what is stored now."""
         ...
 
     def candidates(self, questions: Float64, k: int) -> list[Sequence[int]]:
-        """For each question (q, dim) of length one the numbers of phrases, among them those of the best k answers."""
+        """Numbers of phrases for each question (q, dim) of length one; those of the best k answers are among them."""
         ...
 
 

@@ -78,7 +78,7 @@ class SearchScores(AbstractResult):
         MRR     mean of 1 / rank of the first right answer
         MAP     mean over questions of the precision at each of their right answers
 
-    Of the file of an index the words in common are ranked, too (BM25), without an encoder.
+    For a file of an index, words in common are ranked, too (BM25), without an encoder.
 
     Ties are counted against the index: among answers of equal score the wrong ones come first. Raw and calibrated are
     scored on the same questions, so their difference has a paired bootstrap interval.

@@ -10,7 +10,7 @@ An embedding is float32 numbers and their XXH3 (64 bits), which is compared when
 
 A write is one transaction of SQLite: a process that is killed during one leaves the old state, and many processes may
 read while one writes. Every write names the content anew (``state``), so that what is derived from it knows whether it
-is of this content; the numbers of phrases are never used twice, but in copies of the file.
+is of this content; the numbers of phrases are never used twice, except in copies of the file.
 
 Source: https://www.sqlite.org/atomiccommit.html for what happens when a write is cut off.
 """

@@ -11,7 +11,7 @@ the others, and all are kept. Where it is spread, the tail is noise to similarit
 search needs the tail: it is scaled apart, as a band of its own (``bertflow.maps``). The spectrum is that of the plain
 mean pooling, as below.
 
-Whether a calibrator is needed, the spread of the plain mean pooling tells in most of what was measured:
+In most of what was measured, the spread of the plain mean pooling tells whether a calibrator is needed:
 
     participation ratio = (sum of variances)^2 / (sum of their squares),   from 1 to dim
 

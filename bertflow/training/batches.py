@@ -52,7 +52,7 @@ def seeded_order(n: int, *key: int) -> Int64:
 HELD_OUT_MOST = 10_000
 """Rows that are enough to judge any fit."""
 HELD_OUT_LEAST = 16
-"""Number of rows from which they say something about a density."""
+"""Fewest rows that say something about a density."""
 
 
 def hold_out(n: int, share: float, seed: int, unit: int = 1) -> tuple[Int64, Int64]:

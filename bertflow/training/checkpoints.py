@@ -83,7 +83,7 @@ class EMAWeightAveraging(pl.callbacks.EMAWeightAveraging):
 
 
 class Clock(pl.callbacks.Timer):
-    """Lightning's, of a class of its own: beside that of ``max_time``, each has a state in a checkpoint."""
+    """Lightning's timer as another class, so that it and that of ``max_time`` each have a state in a checkpoint."""
 
 
 def newest_checkpoint(folder: Path) -> Path | None:

@@ -93,7 +93,7 @@ class KeepGoodStates(pl.Callback):
 
 
 def finite_loss(trainer: pl.Trainer, loss: Tensor, advice: str) -> float:
-    """The loss; all ranks stop if that of one of them is not finite, or some would wait for others for ever.
+    """The loss; all ranks stop if it is not finite on one of them, since else some would wait for others for ever.
 
     Raises:
         DivergenceError: If it is not; the message ends with ``advice``.

@@ -8,9 +8,9 @@ from bertflow.array_types import Floats
 from bertflow.errors import how_many
 
 ENOUGH_TEXT = 1000
-"""Sentences below which a flow is hardly better than whitening."""
+"""Fewest sentences for which a flow is clearly better than whitening."""
 EVEN = 2e-3
-"""Bits per dimension below which two densities are as good as each other."""
+"""Difference in bits per dimension below which two densities are equally good."""
 
 
 @dataclass(frozen=True)

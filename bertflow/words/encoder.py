@@ -55,7 +55,7 @@ TOLERANCE = 1e-5
 
 
 class InputSum:
-    """The steps of a model's input embedding; whether they are all, ``check`` says.
+    """The steps of a model's input embedding; ``check`` says whether these are all.
 
     Attributes:
         steps: Steps of ``NAMES`` that the model has.
@@ -76,7 +76,7 @@ class InputSum:
         return [step for step in (*TERMS, "norm") if step not in self.steps]
 
     def rows(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """For each term, the row of its matrix that the model gives each token; (text, token).
+        """Row of each term's matrix that the model gives each token; (text, token).
 
         RoBERTa and its kin count positions from behind the padding index, and give padding that index itself.
         """
@@ -227,7 +227,7 @@ class WordEncoder:
             poolings: Names or rows written out; the keys of what comes back, each (n, dim of the row).
 
         Raises:
-            UsageError: For a layer out of range, and a pooling that a word has no use for.
+            UsageError: For a layer out of range, and a pooling that is for sentences only.
             DataError: If a word is not in its sentence.
         """
         rows = {spelling: self._parse(spelling) for spelling in poolings}

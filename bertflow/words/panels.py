@@ -1,8 +1,8 @@
 """Static against contextual vectors of words: how alike they are, layer by layer, and whether offsets agree.
 
-Of every two words the cosine and the distance, in a panel for the static vectors and one for each context. Of every
-analogy a : b = c : d two numbers: as vectors, the cosine of a - b and c - d; as scalars, the ratio of their lengths,
-which is 1 where the two distances are equal. An analogy is a parallelogram, so a - c and b - d are compared as well.
+Every two words have a cosine and a distance, in a panel for the static vectors and one for each context. Every
+analogy a : b = c : d has two numbers: as vectors, the cosine of a - b and c - d; as scalars, the ratio of their
+lengths, which is 1 where both distances are equal. An analogy is a parallelogram, so a - c and b - d are compared too.
 """
 
 import itertools
@@ -25,7 +25,7 @@ from bertflow.words.encoder import WordEncoder
 from bertflow.words.study import STATIC, Labels, Study
 
 MEASURES: Mapping[str, str] = {"euclidean": "Euclidean distance", "cosine": "Cosine"}
-"""What is measured of every two words; a section and a row of pictures each. What is seen last matters most."""
+"""Measures of every two words; a section and a row of pictures each, the most important one last."""
 OFFSETS = ("cosine of the two", "length of the first", "length of the second", "shorter / longer")
 """What is printed of two offsets: the first as vectors, the others as scalars."""
 TIE = 1e-6

@@ -26,7 +26,7 @@ from bertflow.records import read_record
 SHIPPED = ("king-queen", "bank", "bank-separate")
 """Names of the studies in ``studies/``."""
 STATIC = "static"
-"""What the panel of static vectors is called, and so no context can be."""
+"""Name of the panel of static vectors, which no context can have."""
 LISTS: Mapping[str, int] = {"pairs": 2, "closer": 3, "offsets": 4}
 """Fields of a study that hold lists of labels, and how many labels such a list has."""
 Labels = tuple[str, ...]
