@@ -32,7 +32,7 @@ _USER = re.compile(
     r"(?:://[^\s/?#@:]*:|(?<![^\s'\"=])[a-z]{2,}:[^\s/?#@:]*:(?![/\\]))"
     r"(?=(?:(?!\d+(?:[/?,\s]|$)).*|\S*)@)|https?://(?=[^\s/?#@]+@)"
 )
-"""What stands before a password: ``://USER:`` or ``KIND:USER:`` where an ``@`` follows. A port is no password, unless an
+"""What stands before a password: ``://USER:`` or ``KIND:USER:`` where an ``@`` follows. A port is not one, unless an
 ``@`` follows it without a space. With http, a user is a key."""
 
 
