@@ -26,7 +26,7 @@ QUESTION = "How does it work?"
 
 
 def next_lines(name: str, given: Given, result: Any) -> str:
-    """``next:`` with the command lines, one below the other; empty for a command that has left nothing.
+    """``next:`` with the command lines, one below the other; empty for a command without a row.
 
     Args:
         name: The command, "search build" for an action.
@@ -118,11 +118,10 @@ def _train(given: Given, run: Any, name: str = "train") -> list[Words]:
         return [["inspect", run.folder / "encoder"]]
     text = several(getattr(given.get("text"), "sentences", None) or ())
     if getattr(run.record, "untrained", ""):
-        opened, fixed = given.get("encoder") or {}, f"{run.folder}-fixed"  # inspect names the folder fixed
-        how = {"text": text[0] if len(text) == 1 else None, "n": run.record.n_train + run.record.n_held_out}
-        return _after(
-            opened.get("model"), fixed, calibrated=False, **how, options=_options(opened, "pooling", "max_length")
-        )
+        opened, own = given.get("encoder") or {}, text[0] if len(text) == 1 else None
+        how = {"n": run.record.n_train + run.record.n_held_out, "options": _options(opened, "pooling", "max_length")}
+        # inspect names the folder fixed
+        return _after(opened.get("model"), f"{run.folder}-fixed", calibrated=False, text=own, **how)
     judged = ["evaluate", run.folder, "--retrieval", "FILE" if text else DOCSTRINGS, "--compare", "raw,whitening"]
     return [f"{LABELLED}{_typed(judged)}" if text else judged]
 
@@ -189,11 +188,6 @@ def _ask(given: Given, index: Any) -> list[Words]:
     return [["search", "ask", given["index"], QUESTION, *_options(given, "device")]]
 
 
-def _kept(steps: Callable[[Given, Any], list[Words]]) -> Callable[[Given, Any], list[Words]]:
-    """The steps after a command that leaves something only where it was told to."""
-    return lambda given, result: steps(given, result) if given["output"] else []
-
-
 def _adapt(given: Given, made: Any) -> list[Words]:
     if made.index:
         options = option_words(model=made.folder, text=given.get("columns"), device=given.get("device"))
@@ -218,14 +212,14 @@ STEPS: Mapping[str, Callable[[Given, Any], Iterable[Words]]] = {
     "adapt": _adapt,
     "evaluate": lambda given, _: _look(split_name(several(given["models"])[0])[1], given),
     "sweep": _sweep,
-    "verify-paper": _kept(lambda given, _: [["paper-tables", given["model"], *_options(given, "data_dir", "device")]]),
+    "verify-paper": lambda given, _: [["paper-tables", given["model"], *_options(given, "data_dir", "device")]],
     "paper-tables": _paper_tables,
     "inspect": _inspect,
-    "words": _kept(lambda given, _: [["inspect", *several(given["model"])]]),
+    "words": lambda given, _: [["inspect", *several(given["model"])]],
     "compare": lambda given, _: [[*_look(given["second"], given)[0], "--text", *several(given["text"])[:1]]],
     "export": _export,
     "score": _score,
     **{f"search {action}": _ask for action in ("build", "add", "update", "remove", "recalibrate")},
     "search example": _example,
 }
-"""A row for each command that leaves something: its arguments and its result -> the words of command lines."""
+"""A row for each command that leaves or shows something: its arguments and its result -> the words of command lines."""

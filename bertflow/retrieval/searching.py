@@ -105,8 +105,8 @@ class SearchScores(AbstractResult):
         for row in self.rows:
             cells.setdefault(row["system"], [row["system"]]).append(number(row["value"], row["metric"]))
             if not self.differences and row["ci_low"] is not None:
-                line = cells.setdefault(f"{row['system']}, interval", ["  95 % interval"])
-                line.append(interval(row["ci_low"], row["ci_high"]))
+                ends = interval(row["ci_low"], row["ci_high"])
+                cells.setdefault(f"{row['system']}, interval", ["  95 % interval"]).append(ends)
         yield Table(("system", *dict.fromkeys(row["metric"] for row in self.rows)), tuple(map(tuple, cells.values())))
         for row in self.differences:
             value, ends = 100 * row["difference"], interval(row["ci_low"], row["ci_high"], "")
