@@ -11,7 +11,7 @@ from bertflow.errors import MissingCodeError, UnknownNameError, UsageError, reas
 
 Choice = TypeVar("Choice")
 NOT_OWN = ("bertflow", "torch", "nflows", "sklearn", "functools", "builtins")
-"""Packages of what is saved; code of all others is a user's own."""
+"""Packages of what is saved; code of all other packages is a user's own."""
 
 
 def lookup(kind: str, table: Mapping[str, Choice], name: str) -> Choice:

@@ -21,7 +21,7 @@ UNSCALED = "_cosine"
 """Ending of the metrics that are shown as they are; all others are x 100."""
 
 FORMULA = ("=", "+", "@")
-"""What a formula of a spreadsheet begins with."""
+"""First characters of a formula of a spreadsheet."""
 
 
 class Strong(str):

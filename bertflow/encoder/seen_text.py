@@ -6,7 +6,7 @@ Smooth inverse frequency gives a token a weight by its share of the corpus:
 
 A token that was never counted has weight 1; for the faint one, the mean of the corpus. Special tokens do not count.
 
-A score on pairs whose labels were learned says nothing, and one on sentences that stood there says less. So a
+A score on pairs whose labels were learned says nothing, and a score on their sentences says less. So a
 fine-tuned encoder keeps the names of the labelled data, which the evaluation refuses where they hold the scored labels,
 and the hashes of its sentences, which count as seen.
 
@@ -47,7 +47,7 @@ COUNTS_FILE = "token_counts.safetensors"
 CASES = (
     "The tokenizer tells cases, so a word weighs as counted in its own spelling alone: count_tokens(text) is better."
 )
-"""What is said of counts by word."""
+"""Note about counts by word."""
 CHUNK = 65536
 """Sentences that are counted at a time."""
 
@@ -232,8 +232,8 @@ class AbstractLearner(AbstractEncoder):
 
     Attributes:
         pooling: How tokens, or words, become a vector.
-        counts: How often each occurs in the text that was counted; None where none was.
-        supervision: The labels that it was fine-tuned on; None where none are known of.
+        counts: How often each token or word occurs in the counted text; None if no text was counted.
+        supervision: The labels that it was fine-tuned on; None if none are known.
     """
 
     pooling: Pooling

@@ -157,7 +157,7 @@ def require_same(calibrator: AbstractCalibrator, folder: Path, source: Source, b
 
 
 def _require_alike(calibrator: AbstractCalibrator, folder: Path, source: Vectors) -> None:
-    """Compare the first vectors with those of the fit; a row that is none is refused, or left out, when it is read."""
+    """Compare the first vectors with those of the fit; a row that is not a vector is refused or left out later."""
     with suppress(RowError, StopIteration):
         first = next(source.blocks(COMPARED))
         require_lengths(first, calibrator.moments_)

@@ -46,7 +46,7 @@ from bertflow.training.record import ENOUGH_TEXT, FitRecord
 
 logger = logging.getLogger("bertflow")
 FEW = 100
-"""Number of held-out pairs below which what they show is uncertain: a share of 100 is known to within 10 points."""
+"""Fewest held-out pairs that show something: a share of 100 is known to within 10 points."""
 
 
 @dataclass(frozen=True, repr=False)

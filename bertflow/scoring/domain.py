@@ -7,7 +7,7 @@
 
 Without the scaling the length of an embedding decides on a tuned encoder, and long sentences, whose embeddings are
 short, look more ordinary than the text itself (docs/fix.md has the figures). The N sentences must be held out: those
-that a density was fitted on look too likely, the more so the fewer they were.
+that a density was fitted on look too likely, above all if they are few.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ from bertflow.tables import Table, shortened
 DOMAIN, DENSITY, RECORD = "domain", "density", "domain.json"
 """The folder in an encoder's folder, and what is in it."""
 FEWEST_HELD_OUT = 50
-"""Held-out sentences below which a percentile says too little."""
+"""Fewest held-out sentences of a percentile."""
 MOST = 5000
 """Held-out sentences that are kept."""
 ROWS_A_DIRECTION = 2
@@ -47,7 +47,7 @@ UNCHECKED = (
     "Without a domain check it is not known whether texts are in domain. `bertflow score MODEL --fit_on TEXT --save "
     f"DIR` fits one on half of TEXT, which needs {2 * ROWS_A_DIRECTION} sentences for each dimension of the embeddings."
 )
-"""Line where percentiles or scores may not hold, and nothing tells."""
+"""Line where nothing tells whether percentiles or scores hold."""
 SHOWN, BRIEF = (10, 70), (5, 34)
 """Sentences that a table shows, and characters of each; and those in an answer of 24 lines."""
 
@@ -197,7 +197,7 @@ class DomainCheck:
         return self
 
     def log_likelihood(self, X: ArrayLike) -> Float64:
-        """Log density (n,) of raw embeddings, in nats; it is one within the span of directions that are not null."""
+        """Log density (n,) of raw embeddings, in nats, within the span of directions that are not null."""
         with without_null_warnings():
             return np.asarray(self.density.score_samples(self._scaled(X)), dtype=np.float64)
 

@@ -24,15 +24,15 @@ LEVEL = 0.01
 ERRORS = 5.0
 """The means differ by more than chance if they are so many standard errors apart."""
 LARGE_AUROC = 0.8
-"""A batch is other text if its texts are the stranger ones, or the more ordinary ones, so often."""
+"""AUROC from which a batch is other text, because its texts are stranger, or more ordinary."""
 LARGE_DISTANCE = 2.5
-"""A batch is other text if its mean is so many standard deviations away."""
+"""Standard deviations from which the distance of the mean makes a batch other text."""
 STRANGE = 1.0
-"""Percentile up to which a sentence is called out of domain, as is one in a hundred ordinary ones."""
+"""Percentile up to which a sentence is called out of domain; one in a hundred ordinary ones is."""
 FAR, SMALLEST = 100, 0.0001
 """Standard errors or deviations from which a number says no more than "far"; p-value below which one says no more."""
 FEWEST, MORE = 5, 5
-"""Texts from which their share out of domain is judged, and how many times that of ordinary text is worth a line."""
+"""Fewest texts whose share out of domain is judged, and how many times the share of ordinary text is worth a line."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What labelled pairs teach: the probability of a match, and from which cosine on a pair is one.
+"""What labelled pairs teach: the probability of a match, and the cosine from which a pair is a match.
 
 The curves of the probability are a row each: isotonic assumes no shape and needs about a thousand pairs, logistic is
 for fewer. A threshold is chosen for a wanted precision or recall:
@@ -8,7 +8,7 @@ for fewer. A threshold is chosen for a wanted precision or recall:
 
 Two intervals: of the cosine, from resamples of the pairs, in each of which it is chosen again; and of precision and
 recall at the cosine that was chosen, which are binomial. Precision holds for pairs as they were labelled: where matches
-are rarer it is lower. A false-match rate says nothing of pairs that resemble each other: it is one of random pairs.
+are rarer it is lower. A false-match rate says nothing about pairs that resemble each other: it counts random pairs.
 
 Source: Zadrozny & Elkan 2002 (isotonic); Platt 1999 (logistic); Clopper & Pearson 1934 (binomial intervals).
 """
@@ -95,7 +95,7 @@ class Probability:
 
 
 def require_target(wanted: str, target: float, labelled: bool) -> None:
-    """Refuse a precision or recall that no threshold can have, or that nothing is known of without labelled pairs.
+    """Refuse a precision or recall that no threshold can have, or that needs labelled pairs where there are none.
 
     Raises:
         UsageError: If it is out of range, or there are no labels.

@@ -33,7 +33,7 @@ logger = logging.getLogger("bertflow")
 PAIRS = 200_000
 """Random pairs that are looked at, if there are as many."""
 FEWEST = 50
-"""Embeddings below which random pairs say too little."""
+"""Fewest embeddings whose random pairs are used."""
 SAME = 1 - 1e-6
 """Cosine of a text and its copy, up to rounding."""
 COPIES = "both embeddings are the same in 1 of {:,.0f} pairs. Leave out copies, and queries that are in the text"
@@ -106,7 +106,7 @@ class RandomPairs:
 def _covariance(shares: Float64, each: float, variance: float) -> float:
     """Covariance of two pairs with a common sentence: the variance of shares of ``each`` pairs is c + (v - c) / each.
 
-    Sentences in one pair alone show nothing of it, and need not.
+    Sentences in only one pair show nothing of it, and need not.
     """
     return 0.0 if each <= 1 else max(0.0, float((shares.var(ddof=1) - variance / each) / (1 - 1 / each)))
 

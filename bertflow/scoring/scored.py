@@ -34,7 +34,7 @@ logger = logging.getLogger("bertflow")
 PREVIEW, BRIEF = 10, 3
 """Pairs that are shown, and those in an answer of 24 lines; a file gets all of them."""
 MOST = 0.5
-"""Share of the labelled pairs that do not match from which a threshold that they pass is useless for such pairs."""
+"""Share of the labelled non-matches that pass a threshold from which it is useless for such pairs."""
 KINDS = "The threshold is for pairs of one kind of text. For names and their texts: --fit_on TEXTS --queries NAMES."
 """Line below pairs none of which passes."""
 UNCOUNTED = " Of the {:,} given, those that the encoder was fitted on do not count, nor more than --max_sentences."
@@ -146,7 +146,7 @@ class ScoredPairs(AbstractResult):
             )
 
     def missed(self) -> str:
-        """Drift, where that was not to be."""
+        """Drift, where ``fail_on_drift`` forbids it."""
         drift = self.domain.drift if self.domain and self.fail_on_drift else None
         return f"This is other text than the one that was fitted on. {drift}" if drift and drift.refit else ""
 
@@ -176,7 +176,7 @@ def score_pairs(
     without_text_hashes: bool,
     progress: bool | None,
 ) -> ScoredPairs:
-    """Score pairs, fit scores, look at a text: what is ``wanted`` is a rate, precision or recall, and ``target`` it."""
+    """Score pairs, fit scores, look at a text; ``target`` is the value of ``wanted``: a rate, precision or recall."""
     by_rate = wanted == "false_match_rate"
     require_place(save, folder=True, new=True, sign=SCORES, what="an encoder that was saved with its scores", by="save")
     lookup("method", {"auto": None, **CURVES}, method)
@@ -237,7 +237,7 @@ def _sentences(given: Text | None, otherwise: str) -> tuple[list[str] | None, st
 def _domain_of(
     raw: SentenceEncoder, text: list[str], given: int, density: str | None, needed: bool, saved: bool
 ) -> DomainCheck | None:
-    """What ordinary text is; where that is not ``needed``, but ``saved``, too little text is said."""
+    """What ordinary text is; if it is only ``saved``, not ``needed``, a note says that there is too little text."""
     try:
         return DomainCheck.of_text(raw, text, density or "gaussian")
     except DataError as error:

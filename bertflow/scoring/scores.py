@@ -42,9 +42,9 @@ RATES = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001)
 ENOUGH = 1000
 """Labelled pairs from which "auto" is isotonic."""
 LARGEST = 1.001
-"""A cosine that was computed in half precision may be so large."""
+"""Largest cosine, since one in half precision may be above 1."""
 FEWEST_LABELS = 20
-"""Labelled pairs below which nothing is fitted."""
+"""Fewest labelled pairs to fit to."""
 KEPT = ("n", "pairs", "queries", "cosines", "at_least", "independent", "probability", "labelled")
 """What a ``ScoresRecord`` and a ``ScoreCalibrator`` both hold, there with an underscore behind it."""
 

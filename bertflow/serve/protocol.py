@@ -98,7 +98,7 @@ class Served:
         key: SHA-256 of the key that requests must show; empty if anybody may ask.
         host: Address that it listens on.
         allowed: Further names of the server, in lower case.
-        role: What texts are where a request does not say it.
+        role: What texts are by default: documents or queries.
     """
 
     name: str
@@ -169,7 +169,7 @@ ROLES: Mapping[str, Role] = {
 
 
 def key_digest(key: str) -> bytes:
-    """What is kept of a key. Digests have one length, so that comparing them says nothing of the key's."""
+    """What is kept of a key. Digests have one length, so that comparing them does not show the key's length."""
     return hashlib.sha256(key.encode()).digest()
 
 
@@ -187,7 +187,7 @@ def parse_request(body: bytes, served: Served) -> Wanted:
 
 
 def parse_object(body: bytes, served: Served) -> dict[str, Any]:
-    """The JSON object of a request, which names this model or none.
+    """The JSON object of a request; it names this model, or does not name one.
 
     Raises:
         RequestError: If it is something else.

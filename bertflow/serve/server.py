@@ -236,7 +236,7 @@ def _json(body: bytes, status: int = 200, headers: Mapping[str, Any] | None = No
 
 
 def require_key(header: str, served: Served) -> None:
-    """Check the header ``Authorization: Bearer KEY``, in a time that does not depend on how much of it is right.
+    """Check the header ``Authorization: Bearer KEY``, in a time that does not show how much of it is right.
 
     Raises:
         RequestError: If the server has a key, and the header does not hold it.
@@ -272,7 +272,7 @@ def require_host(headers: Mapping[str, str], served: Served) -> None:
 
 
 def _answers_to(served: Served, name: str) -> bool:
-    """Whether a client may call the server so; on all addresses, any may be its own, and only names are rebound."""
+    """Whether a client may call the server by this name; if it listens on all addresses, every address is accepted."""
     if name in {"localhost", "127.0.0.1", "::1", served.host} | served.allowed:
         return True
     return ip_address(served.host).is_unspecified and (name == gethostname().lower() or bool(ADDRESS.fullmatch(name)))

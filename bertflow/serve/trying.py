@@ -41,7 +41,7 @@ def parse_comparison(body: bytes, served: Served) -> tuple[str, tuple[str, ...],
 
 
 def as_query(error: RequestError) -> RequestError:
-    """A refusal of the only text of a request, said of the query."""
+    """A refusal of the only text of a request, worded for the query."""
     return replace(error, message=error.message.replace("input[0]", "query", 1), param="query")
 
 
