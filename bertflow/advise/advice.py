@@ -38,7 +38,6 @@ from bertflow.files import atomic_folder, require_place, write_json, write_text
 from bertflow.geometry import REPORT
 from bertflow.geometry.inspecting import write_report
 from bertflow.next_steps import next_command
-from bertflow.opening import load
 from bertflow.results import AbstractResult, Parts
 from bertflow.scoring.domain import DomainCheck
 from bertflow.scoring.scores import ScoreCalibrator
@@ -283,6 +282,6 @@ class Advice(AbstractResult):
         if self._place != "encoder" or self.system == RAW:
             return ()
         name, notes = f"{self.of}, calibrated", [f"`bertflow fix`: {self.verdict}.", *self.reasons]
-        written = write_export(load(aside / "encoder"), aside / EXPORTED, EXPORTED, name=name, notes=notes)
+        written = write_export(self.encoder, aside / EXPORTED, EXPORTED, name=name, notes=notes)
         flag = ", trust_remote_code=True" if written.ours else ""
         return (f"Other tools open it as SentenceTransformer({str(folder / EXPORTED)!r}{flag})",)
