@@ -48,7 +48,8 @@ def test_a_flow_with_a_coupling_of_ones_own_opens_where_its_module_is_named(fold
     assert main(train.split()) == 2
     assert "Unknown coupling 'bounded'" in capsys.readouterr().err
     assert main([*train.split(), "--import", "mine"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "next: bertflow fix BERT text.txt --output fixed --import mine"
+    step = "next: bertflow fix BERT text.txt --output run-fixed --import mine"
+    assert capsys.readouterr().out.splitlines()[-1] == step
     assert json.loads((folder / "run" / "calibrator" / "calibrator.json").read_text())["imports"] == ["mine"]
     z = bertflow.load("run").encode(["the dog sleeps ."])
     forget(before)
