@@ -55,7 +55,8 @@ _.do_lower_case  # bertflow/encoder/locating.py, a key of sentence_bert_config.j
 (_.mteb_model_meta, _.on_model_ready, _.similarity_pairwise)
 
 # JSON: fields of records that are read or written whole.
-(_.embedding, _.intra_sentence, _.mev_baseline, _.p_williams_holm, _.query_prompt, _.same_position, _.same_segment)
+(_.embedding, _.intra_sentence, _.labels_sha256, _.mev_baseline, _.p_williams_holm, _.query_prompt, _.same_position)
+_.same_segment
 
 # Types that stand in annotations alone.
 _.ErrorDetails
