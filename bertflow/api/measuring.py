@@ -221,10 +221,9 @@ def sweep(
             "A sweep needs scores or labels to judge by, got none. Give --tasks: a table with the columns sentence1, "
             "sentence2 and score, or a task as stsb-dev; or --labels FILE; or --data_dir, the folder of the STS data."
         )
-    where, names = data_dir or "hub", tuple[str, ...]()
-    if not labels:
-        names = StsSource(tasks or "tuning", where).names
-        _refuse(not any(map(table_suffix, names)), "needs labels, or a table in tasks", columns=columns)
+    where = data_dir or "hub"
+    names = () if labels else StsSource(tasks or "tuning", where).names
+    _refuse(not (labels or any(map(table_suffix, names))), "needs labels, or a table in tasks", columns=columns)
     encoder = load_transformer(model, **options).with_pooling(ALL_BLOCKS)
     poolings = candidates(encoder.spec.folder.blocks, layers, tokens or (TOKENS if words else None))
     result: kinds.Sweep

@@ -123,12 +123,12 @@ class PooledEncoder(AbstractEncoder):
 
 def say_choices(models: Sequence[Model], tables: Iterable[object]) -> None:
     """Say which folders ``bertflow fix`` chose by one of the scored tables: their figures on it are optimistic."""
-    paths = [path for one in tables if isinstance(one, str | Path) and (path := Path(one).expanduser()).is_file()]
-    scored = {file_sha256(path): path for path in paths}
-    for folder in (Path(one).expanduser() for one in models if isinstance(one, str | Path)):
-        advice = folder.parent / "fix.json"
-        kept = advice.read_text("utf-8", "replace") if advice.is_file() else ""
-        for path in (path for digest, path in scored.items() if digest in kept):
+    folders = [Path(one).expanduser() for one in models if isinstance(one, str | Path)]
+    kept = {one: file.read_text("utf-8", "replace") for one in folders if (file := one.parent / "fix.json").is_file()}
+    paths = [Path(one).expanduser() for one in tables if kept and isinstance(one, str | Path)]
+    for path in filter(Path.is_file, paths):
+        digest = file_sha256(path)
+        for folder in (one for one in kept if digest in kept[one]):
             logger.warning("%s was chosen by %s, so its figures on this file are optimistic.", folder, path)
 
 
