@@ -22,6 +22,7 @@ from bertflow.files import atomic_file
 with needs("matplotlib", "plots"):
     import matplotlib.backends.backend_svg
     from matplotlib.figure import Figure as Figure  # also for those who draw with it
+    from matplotlib.ticker import LogLocator, NullLocator
 
 PALETTE = "cividis"
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -112,6 +113,10 @@ def curves(
     """
     figure, (axis,) = _panels()
     axis.set(xlabel=x, ylabel=textwrap.fill(y, LABEL), **{f"{name}scale": "log" for name in log})
+    for scale in (getattr(axis, f"{name}axis") for name in log):  # few ticks without exponents, which take long to set
+        scale.set_major_locator(LogLocator(subs=(1, 3)))
+        scale.set_minor_locator(NullLocator())
+        scale.set_major_formatter("{x:,.10g}")
     if ticks:
         crowded = LETTER * sum(map(len, ticks)) > 0.6 * WIDTH
         axis.set_xticks(range(len(ticks)), ticks, **({"rotation": 25, "ha": "right"} if crowded else {}))

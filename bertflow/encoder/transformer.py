@@ -20,7 +20,7 @@ from bertflow.array_types import Float32, Int64
 from bertflow.encoder.abstract import Role
 from bertflow.encoder.architecture import quiet_transformers
 from bertflow.encoder.batching import Batch, TokenizedText
-from bertflow.encoder.device import sent
+from bertflow.encoder.device import PRECISIONS, sent
 from bertflow.encoder.folders import DEFAULTS, ModelFolder, Prompts, write_facts
 from bertflow.encoder.locating import open_model
 from bertflow.encoder.model import BlockStack, without_captures, word_embeddings
@@ -101,11 +101,20 @@ class TransformerEncoder(AbstractTokenEncoder):
         if not alike or self._may_change or self.spec.template or row.tokens in TEMPLATED:
             return TransformerEncoder(**{**self.recipe, "pooling": pooling})
         self._lent = True
-        other = object.__new__(TransformerEncoder)
-        vars(other).update(vars(self))
-        AbstractTokenEncoder.__init__(other, replace(self.spec, pooling=row))
+        other = self._with(replace(self.spec, pooling=row))
         other._stacks = self._stacks
         other.counts, other.supervision = _seen_in(self.spec.folder)
+        return other
+
+    def with_dtype(self, dtype: str) -> "TransformerEncoder":
+        """The encoder in another precision; its weights are read again from its folder."""
+        lookup("dtype", PRECISIONS, dtype)
+        return self._with(replace(self.spec, dtype=dtype))
+
+    def _with(self, spec: EncoderSpec) -> "TransformerEncoder":
+        other = object.__new__(TransformerEncoder)
+        vars(other).update(vars(self))
+        AbstractTokenEncoder.__init__(other, spec)
         return other
 
     def encode_poolings(

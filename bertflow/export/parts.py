@@ -25,11 +25,8 @@ from bertflow.data.docstrings import PLAIN
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.architecture import FAMILIES, quiet_transformers
 from bertflow.encoder.device import DTYPES, TF32
-from bertflow.encoder.locating import open_model
 from bertflow.encoder.model import BlockStack
 from bertflow.encoder.pooling import COUNTED, DENOISED, Pooling, TokenViews, parse_pooling, pool
-from bertflow.encoder.seen_text import TokenCounts
-from bertflow.encoder.template import Template
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.export.golden import SUSPECT_ROWS, Golden, distances
@@ -115,6 +112,7 @@ class Parts:
         given: The encoder as it was given, if it splits long texts, which an export does not; else ``system``.
 
     Attributes:
+        opened: The encoder that is in the files, on the CPU.
         checkpoint: The files, read.
         pooling: How tokens become a vector; its layers are indices from 0, none above the deepest block in the files.
         token_weights: Weight of each token id, (vocabulary,), for a row of ``COUNTED``.
@@ -146,24 +144,18 @@ class Parts:
         self.max_length, self.dtype = int(self.description["max_length"]), str(self.description["dtype"])
         if self.dtype == TF32:  # what a GPU may round: the weights are float32
             self.dtype = "float32"
-        self.checkpoint = open_model(files)
+        self.opened = TransformerEncoder(files, device="cpu")
+        self.checkpoint = self.opened.spec.folder
         config = self.checkpoint.config
         self.depth, self.dim_hidden = int(config.num_hidden_layers), int(config.hidden_size)
         family = FAMILIES.get(config.model_type)
         self.final_norm = family.final_norm if family and self.depth < self.checkpoint.blocks else None
         asked = parse_pooling(str(self.description["pooling"]))
         self.pooling = replace(asked, layers=asked.resolve(self.checkpoint.blocks))
-        counts = TokenCounts.read(self.checkpoint) if asked.counted else None
+        counts = self.opened.counts if asked.counted else None
         self.token_weights = torch.from_numpy(counts.weights[asked.tokens]) if counts else None
         self.map = deepcopy(system.calibrator.map).float().eval() if system.calibrator else None
-        self.template = Template.around(self.checkpoint, self.pooling, None)
-        tokenizer = self.checkpoint.tokenizer
-        tokenizer.model_max_length = self.max_length
-        tokenizer.padding_side = tokenizer.truncation_side = "right"
-        if tokenizer.pad_token is None:
-            tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
-        # Sentences stand alone: token types are all zero, which is what a model takes where none are given.
-        tokenizer.model_input_names = ["input_ids", "attention_mask"]
+        self.template = self.opened.spec.template
 
     @cached_property
     def stack(self) -> BlockStack:
@@ -183,6 +175,12 @@ class Parts:
     def save_tokenizer(self, folder: Path) -> None:
         """Write the tokenizer so that other libraries truncate and pad as bertflow does."""
         tokenizer = self.checkpoint.tokenizer
+        tokenizer.model_max_length = self.max_length
+        tokenizer.padding_side = tokenizer.truncation_side = "right"
+        if tokenizer.pad_token is None:
+            tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+        # Sentences stand alone: token types are all zero, which is what a model takes where none are given.
+        tokenizer.model_input_names = ["input_ids", "attention_mask"]
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if backend is not None:  # read without transformers, too: the same truncation and padding by default
             backend.enable_truncation(self.max_length)
@@ -244,7 +242,7 @@ def make_golden(parts: Parts) -> Golden:
         suspects["it leaves the prompt out"] = system.calibrate(bare.encode(some))
     precision = {}
     for dtype in (name for name in DTYPES if name != parts.dtype):
-        x = TransformerEncoder(parts.files, dtype=dtype, device="cpu").encode(some)
+        x = parts.opened.with_dtype(dtype).encode(some)
         precision[dtype] = float(np.median(distances(system.calibrate(x), vectors[rows])))
     # In half precision the last digits depend on the machine: as many of them as differ from float32.
     if parts.dtype == "float32":
