@@ -25,7 +25,7 @@ from pydantic_core import ErrorDetails, from_json
 from typing_extensions import TypedDict, is_typeddict
 
 from bertflow.errors import BertflowError, DataError, UsageError, reason_of
-from bertflow.files import file_sha256, require_files, restore, to_json, write_json
+from bertflow.files import file_sha256, require_files, restore, to_json, write_text
 
 Record = TypeVar("Record")
 SEAL = "record_sha256"
@@ -95,10 +95,10 @@ def parse_record(
     return whole if is_typeddict(schema) else record
 
 
-def write_record(path: Path, record: Mapping[str, Any]) -> None:
-    """Write a record with its checksum, whole or not at all."""
+def write_record(path: Path, record: Mapping[str, Any], indent: int | None = 2) -> None:
+    """Write a record with its checksum, whole or not at all; without ``indent`` on one line."""
     plain = json.loads(to_json(record, indent=None))
-    write_json(path, {**plain, SEAL: _seal(plain)})
+    write_text(path, to_json({**plain, SEAL: _seal(plain)}, indent))
 
 
 def _seal(record: Any) -> str:

@@ -28,6 +28,7 @@ from bertflow.calibration.closed_forms import Whitening
 from bertflow.calibration.flow import FlowCalibrator
 from bertflow.calibration.spelling import RAW
 from bertflow.data.pairs import Pairs
+from bertflow.encoder import ENCODER
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.cutting import Cut
 from bertflow.encoder.transformer import TransformerEncoder
@@ -282,6 +283,7 @@ class Advice(AbstractResult):
         if self._place != "encoder" or self.system == RAW:
             return ()
         name, notes = f"{self.of}, calibrated", [f"`bertflow fix`: {self.verdict}.", *self.reasons]
-        written = write_export(self.encoder, aside / EXPORTED, EXPORTED, name=name, notes=notes)
+        saved = aside / self._place / ENCODER if self.encoder.calibrator else None
+        written = write_export(self.encoder, aside / EXPORTED, EXPORTED, saved=saved, name=name, notes=notes)
         flag = ", trust_remote_code=True" if written.ours else ""
         return (f"Other tools open it as SentenceTransformer({str(folder / EXPORTED)!r}{flag})",)

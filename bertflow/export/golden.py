@@ -71,7 +71,7 @@ class Golden:
 
     def write(self, folder: Path) -> None:
         """Write ``golden.json`` into a folder."""
-        write_record(folder / GOLDEN, vars(self))
+        write_record(folder / GOLDEN, vars(self), indent=None)
 
     @classmethod
     def read(cls, path: str | Path) -> "Golden":

@@ -108,7 +108,7 @@ class Parts:
 
     Args:
         system: The encoder, raw or calibrated.
-        files: Folder to which its config, weights and tokenizer are written, and read again.
+        files: Folder of its config, weights and tokenizer; if it is empty, they are written first.
         given: The encoder as it was given, if it splits long texts, which an export does not; else ``system``.
 
     Attributes:
@@ -138,7 +138,8 @@ class Parts:
                 "Padding changes the embeddings of this encoder, and programs that load an export pad. "
                 "Use bertflow itself, as `bertflow serve`, or another model."
             )
-        system.raw.write(files)
+        if not any(files.iterdir()):
+            system.raw.write(files)
         self.system, self.encoder, self.files, self.given = system, system.raw, files, given or system
         self.description = system.describe()
         self.max_length, self.dtype = int(self.description["max_length"]), str(self.description["dtype"])

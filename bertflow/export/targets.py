@@ -109,6 +109,7 @@ def write_export(
     target: str,
     layout: str = "legacy",
     int8: Callable[[Path], Int8Loss] | None = None,
+    saved: Path | None = None,
     **card: Any,
 ) -> Exported:
     """Write an open encoder; ``export_encoder`` is this with everything before and after it.
@@ -119,6 +120,7 @@ def write_export(
         target: A row of ``TARGETS``.
         layout: Layout of a sentence-transformers folder: legacy or modern.
         int8: Writes an int8 graph into the folder and gives its loss.
+        saved: Folder in which the raw encoder is saved already.
         card: Arguments of ``make_card``.
     """
     write = lookup("target", TARGETS, target)
@@ -129,7 +131,7 @@ def write_export(
             raw = TransformerEncoder(whole, device="cpu", chunks="")
             system = CalibratedEncoder(raw, system.calibrator, force=True) if system.calibrator else raw
         describe = system.describe()
-        parts = Parts(system, Path(scratch), given)
+        parts = Parts(system, saved if saved and not chunks else Path(scratch), given)
         golden = make_golden(parts)
         facts = write(parts, aside, layout)
         if chunks:
