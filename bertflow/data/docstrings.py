@@ -190,7 +190,7 @@ def _read_prose(files: int | None = None) -> tuple[tuple[str, ...], ...]:
     return tuple(prose)
 
 
-def read_docstrings(path: Path) -> Iterator[str]:
+def read_docstrings(path: str | Path) -> Iterator[str]:
     """The docstrings of a Python file, top down.
 
     Raises:
@@ -207,16 +207,16 @@ def read_docstrings(path: Path) -> Iterator[str]:
             yield ast.literal_eval(match[1])
 
 
-def _source_files() -> Iterator[Path]:
+def _source_files() -> Iterator[str]:
     """The files of the standard library, then of each package, sorted."""
     specs = [spec for module in PACKAGES if (spec := find_spec(module))]
     places = chain.from_iterable(spec.submodule_search_locations or () for spec in specs)
-    for root in map(Path, [sysconfig.get_path("stdlib"), *places]):
-        found: list[Path] = []
+    for root in [sysconfig.get_path("stdlib"), *places]:
+        found: list[str] = []
         for folder, inside, files in os.walk(root):
             inside[:] = [name for name in inside if name not in LEFT_OUT]  # os.walk does not go there then
-            found += [Path(folder, name) for name in files if name.endswith(".py")]
-        yield from sorted(found)
+            found += [f"{folder}{os.sep}{name}" for name in files if name.endswith(".py")]
+        yield from sorted(found, key=lambda path: path.split(os.sep))  # the order of paths, in less time
 
 
 def paragraphs(docstring: str) -> Iterator[str]:
