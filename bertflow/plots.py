@@ -113,7 +113,7 @@ def curves(
     """
     figure, (axis,) = _panels()
     axis.set(xlabel=x, ylabel=textwrap.fill(y, LABEL), **{f"{name}scale": "log" for name in log})
-    for scale in (getattr(axis, f"{name}axis") for name in log):  # few ticks without exponents, which take long to set
+    for scale in (getattr(axis, f"{name}axis") for name in log):  # few ticks, and no exponents, which take long to set
         scale.set_major_locator(LogLocator(subs=(1, 3)))
         scale.set_minor_locator(NullLocator())
         scale.set_major_formatter("{x:,.10g}")

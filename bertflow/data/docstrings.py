@@ -215,8 +215,8 @@ def _source_files() -> Iterator[str]:
         found: list[str] = []
         for folder, inside, files in os.walk(root):
             inside[:] = [name for name in inside if name not in LEFT_OUT]  # os.walk does not go there then
-            found += [f"{folder}{os.sep}{name}" for name in files if name.endswith(".py")]
-        yield from sorted(found, key=lambda path: path.split(os.sep))  # the order of paths, in less time
+            found += [f"{folder}/{name}" for name in files if name.endswith(".py")]
+        yield from sorted(found, key=lambda path: path.split("/"))  # the order of paths, in less time
 
 
 def paragraphs(docstring: str) -> Iterator[str]:

@@ -43,7 +43,7 @@ from bertflow.export.parts import FORMAT, Parts, write_plain
 from bertflow.export.st_folder import OURS, PATH, TYPES
 from bertflow.files import to_json
 from bertflow.maps import UnitMap, fitted_map, gap_of, map_spec
-from bertflow.records import checksums, read_record
+from bertflow.records import read_record
 from bertflow.registry import lookup
 
 PROMPT_NAME = "bertflow"
@@ -121,7 +121,8 @@ def _write_saved(parts: Parts, folder: Path) -> None:
     for path in parts.files.iterdir():  # copytree would collect errors, and forget what they were
         shutil.copy2(path, folder if path.match(WEIGHT_FILES) else inside)
     record = {**parts.checkpoint.record, **parts.given.raw.describe()}
-    write_facts(inside, {**record, "weights_above": checksums(folder, WEIGHT_FILES)})
+    above = {name: digest for name, digest in record["sha256"].items() if Path(name).match(WEIGHT_FILES)}
+    write_facts(inside, {**record, "weights_above": above})
     if isinstance(parts.given, CalibratedEncoder):
         parts.given.write_calibrator(folder)
 
