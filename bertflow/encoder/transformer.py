@@ -20,7 +20,7 @@ from bertflow.array_types import Float32, Int64
 from bertflow.encoder.abstract import Role
 from bertflow.encoder.architecture import quiet_transformers
 from bertflow.encoder.batching import Batch, TokenizedText
-from bertflow.encoder.device import PRECISIONS, sent
+from bertflow.encoder.device import sent
 from bertflow.encoder.folders import DEFAULTS, ModelFolder, Prompts, write_facts
 from bertflow.encoder.locating import open_model
 from bertflow.encoder.model import BlockStack, without_captures, word_embeddings
@@ -105,11 +105,6 @@ class TransformerEncoder(AbstractTokenEncoder):
         other._stacks = self._stacks
         other.counts, other.supervision = _seen_in(self.spec.folder)
         return other
-
-    def with_dtype(self, dtype: str) -> "TransformerEncoder":
-        """The encoder in another precision; its weights are read again from its folder."""
-        lookup("dtype", PRECISIONS, dtype)
-        return self._with(replace(self.spec, dtype=dtype))
 
     def _with(self, spec: EncoderSpec) -> "TransformerEncoder":
         other = object.__new__(TransformerEncoder)
@@ -199,6 +194,11 @@ class TransformerEncoder(AbstractTokenEncoder):
                 seen.write(folder)
         beside = {"license": own.license, "imports": own_modules(TOKEN_REDUCTIONS.get(self.pooling.tokens, ""))}
         write_facts(folder, self.describe() | {key: value for key, value in beside.items() if value})
+
+
+def in_dtype(encoder: TransformerEncoder, dtype: str) -> TransformerEncoder:
+    """The encoder in another precision; its weights are read again from its folder."""
+    return encoder._with(replace(encoder.spec, dtype=dtype))
 
 
 def _seen_in(folder: ModelFolder) -> tuple[TokenCounts | None, Supervision | None]:

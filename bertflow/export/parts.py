@@ -27,7 +27,7 @@ from bertflow.encoder.architecture import FAMILIES, quiet_transformers
 from bertflow.encoder.device import DTYPES, TF32
 from bertflow.encoder.model import BlockStack
 from bertflow.encoder.pooling import COUNTED, DENOISED, Pooling, TokenViews, parse_pooling, pool
-from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.encoder.transformer import TransformerEncoder, in_dtype
 from bertflow.errors import DataError, UsageError
 from bertflow.export.golden import SUSPECT_ROWS, Golden, distances
 from bertflow.maps import UnitMap
@@ -243,7 +243,7 @@ def make_golden(parts: Parts) -> Golden:
         suspects["it leaves the prompt out"] = system.calibrate(bare.encode(some))
     precision = {}
     for dtype in (name for name in DTYPES if name != parts.dtype):
-        x = parts.opened.with_dtype(dtype).encode(some)
+        x = in_dtype(parts.opened, dtype).encode(some)
         precision[dtype] = float(np.median(distances(system.calibrate(x), vectors[rows])))
     # In half precision the last digits depend on the machine: as many of them as differ from float32.
     if parts.dtype == "float32":
