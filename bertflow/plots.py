@@ -22,7 +22,7 @@ from bertflow.files import atomic_file
 with needs("matplotlib", "plots"):
     import matplotlib.backends.backend_svg
     from matplotlib.figure import Figure as Figure  # also for those who draw with it
-    from matplotlib.ticker import LogLocator, NullLocator
+    from matplotlib.ticker import AutoLocator, LogLocator, NullLocator
 
 PALETTE = "cividis"
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -113,10 +113,6 @@ def curves(
     """
     figure, (axis,) = _panels()
     axis.set(xlabel=x, ylabel=textwrap.fill(y, LABEL), **{f"{name}scale": "log" for name in log})
-    for scale in (getattr(axis, f"{name}axis") for name in log):  # few ticks, and no exponents, which take long to set
-        scale.set_major_locator(LogLocator(subs=(1, 3)))
-        scale.set_minor_locator(NullLocator())
-        scale.set_major_formatter("{x:,.10g}")
     if ticks:
         crowded = LETTER * sum(map(len, ticks)) > 0.6 * WIDTH
         axis.set_xticks(range(len(ticks)), ticks, **({"rotation": 25, "ha": "right"} if crowded else {}))
@@ -124,6 +120,12 @@ def curves(
         across, up = (range(len(ticks)), points) if ticks else points
         look = _look(list(order or lines).index(name))
         axis.plot(across, up, marker="o" if len(across) <= 20 else None, markersize=4, label=name, **look)
+    for name in log:  # few ticks, and no exponents, which take long to draw
+        scale, (low, high) = getattr(axis, f"{name}axis"), getattr(axis, f"get_{name}lim")()
+        decades = LogLocator(subs=(1, 3) if high < 1000 * low else (1,))
+        scale.set_major_locator(decades if high > 10 * low else AutoLocator())
+        scale.set_minor_locator(NullLocator())
+        scale.set_major_formatter("{x:,.10g}")
     if reference:
         ends = [min(axis.get_xlim()[0], axis.get_ylim()[0]), max(axis.get_xlim()[1], axis.get_ylim()[1])]
         axis.plot(ends, ends, color=GREY, linewidth=0.8, label=reference, zorder=0)

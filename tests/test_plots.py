@@ -64,6 +64,17 @@ def test_the_reference_is_where_x_equals_y():
     np.testing.assert_array_equal(*axis.lines[-1].get_data())
 
 
+@pytest.mark.parametrize(
+    ("top", "ticks"), [(1.1, ["1", "1.02"]), (30, ["1", "3", "10", "30"]), (1e6, ["1", "10", "100", "1,000", "10,000"])]
+)
+def test_a_logarithmic_axis_has_few_ticks_that_are_plain_numbers(top, ticks):
+    axis = curves({"raw": ([1, 2], [1, top])}, "x", "y", log="y").axes[0]
+    low, high = axis.get_ylim()
+    shown = [text.get_text() for text in axis.get_yticklabels() if low <= text.get_position()[1] <= high]
+    assert shown[: len(ticks)] == ticks
+    assert len(shown) < 10
+
+
 def test_histograms_share_their_axes_and_bins():
     figure = histograms(
         {"raw": {"random": np.ones(9)}, "flow": {"random": np.zeros(9)}}, np.linspace(0, 1, 5), "cosine"
