@@ -142,7 +142,7 @@ class Advice(AbstractResult):
         yield from (f"{at}. {reason}" for at, reason in enumerate(self.reasons[:REASONS], start=1))
         yield ""
         yield from self._threshold()
-        if self.queries is not None and self.queries.out_of_domain is not None:
+        if self.queries is not None and self.queries.outside is not None:
             yield f"queries   {next(self.queries.lines())}"
         if self.naming:
             yield f"purpose   {self.naming}"

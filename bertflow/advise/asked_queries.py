@@ -26,14 +26,14 @@ class AskedQueries:
 
     Attributes:
         percentile: Median of the percentiles of their likelihood among held-out text; None where that is unknown.
-        out_of_domain: Share that is less likely than 99 % of held-out text; None likewise.
+        outside: How many are less likely than 99 % of held-out text; None likewise.
         reached: Clusters of the text that are the nearest one of some query.
         clusters: Clusters of the text.
         comparison: What they find, before and after.
     """
 
     percentile: float | None
-    out_of_domain: float | None
+    outside: Outside | None
     reached: int
     clusters: int
     comparison: Comparison
@@ -62,7 +62,7 @@ class AskedQueries:
         nearest = KMeans(clusters, n_init=1, random_state=seed).fit(x).predict(asked)
         return cls(
             percentile=None if percentiles is None else float(np.median(percentiles)),
-            out_of_domain=None if percentiles is None else float((percentiles <= STRANGE).mean()),
+            outside=None if percentiles is None else Outside(int((percentiles <= STRANGE).sum()), len(percentiles)),
             reached=len(np.unique(nearest)),
             clusters=clusters,
             comparison=compare_systems(systems, queries, texts, seed),
@@ -71,12 +71,12 @@ class AskedQueries:
     def lines(self) -> Iterator[str]:
         """Whether the queries are like the text."""
         n = f"{self.comparison.queries:,} queries"
-        if self.out_of_domain is None or self.percentile is None:
+        if self.outside is None or self.percentile is None:
             yield f"Whether the {n} are in domain is not known: that needs 2 sentences for each dimension."
         else:
-            found = Outside(round(self.out_of_domain * self.comparison.queries), self.comparison.queries)
-            do = ": add such text, and call `bertflow fix` again" if found.clear else ""
-            yield f"{100 * found.share:.0f} % of the {n} are out of domain ({STRANGE:g} % of ordinary text is){do}."
+            share = f"{100 * self.outside.share:.0f} % of the {n}"
+            do = ": add such text, and call `bertflow fix` again" if self.outside.clear else ""
+            yield f"{share} are out of domain ({STRANGE:g} % of ordinary text is){do}."
             yield f"Their median percentile among held-out text is {self.percentile:.1f}."
         yield f"They reach {self.reached} of {self.clusters} clusters of the text."
 

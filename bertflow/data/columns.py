@@ -59,7 +59,7 @@ COLUMNS: Mapping[str, tuple[tuple[str, ...], ...]] = {
 """A row is what a table holds, and what its columns may be called: the texts first, then what belongs to them."""
 LABELS: Mapping[str, int] = {"0": 0, "1": 1, "not_entailment": 0, "entailment": 1}
 """How a binary label may be written. QNLI's copies on the hub number them the other way round: 0 is entailment."""
-BINARY = (
+BAD_LABEL = (
     "Repair it, or leave the pair out. From scores, such as 0 to 5, make a column label: 1 for pairs that match, 0 "
     "for others. Or give them, in a column score, to `bertflow fix --labels` or `bertflow evaluate --tasks`."
 )
@@ -272,7 +272,7 @@ def parse_label(row: TableRow, at: int, known: Mapping[str, int]) -> int:
     label = row.cells[at]
     if isinstance(label, list | dict) or (name := str(label).strip().casefold()) not in known:
         do = (
-            BINARY
+            BAD_LABEL
             if known is LABELS
             else "Repair the label, leave the pair out, or name the classes with data.classes."
         )

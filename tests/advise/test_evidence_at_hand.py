@@ -10,6 +10,7 @@ import pytest
 import bertflow
 from bertflow.cli import main
 from bertflow.errors import DataError, UsageError
+from bertflow.scoring.drift import Outside
 from bertflow.scoring.random_pairs import COPIES
 
 WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "small", "red", "green", "in"]
@@ -154,17 +155,17 @@ def test_queries_are_shown_before_and_after(encoder, tmp_path):
     assert (found.comparison.shared, found.comparison.changed) == (same.shared, same.changed)
     percentiles = advice.domain.percentile(advice.domain.log_likelihood(advice.encoder.raw.encode(queries)))
     assert found.percentile == pytest.approx(np.median(percentiles))
-    assert found.out_of_domain == pytest.approx((percentiles <= 1).mean())
+    assert found.outside.share == pytest.approx((percentiles <= 1).mean())
     assert 1 < found.reached <= found.clusters == 20
     assert f"They reach {found.reached} of 20 clusters of the text." in advice.to_markdown()
     shown = [*advice.answer()]
     assert (
-        f"queries   {100 * found.out_of_domain:.0f} % of the 60 queries are out of domain (1 % of ordinary text is)."
+        f"queries   {100 * found.outside.share:.0f} % of the 60 queries are out of domain (1 % of ordinary text is)."
         in shown
     )
     assert sum(line.endswith(" query-text pairs passes") for line in shown) == 1
     assert json.loads(advice.to_json())["queries"]["comparison"]["queries"] == 60
-    strange = [next(replace(found, out_of_domain=share).lines()) for share in (0.0, 0.5)]
+    strange = [next(replace(found, outside=Outside(out, 60)).lines()) for out in (0, 30)]
     assert strange[0] == "0 % of the 60 queries are out of domain (1 % of ordinary text is)."
     assert strange[1].endswith(" (1 % of ordinary text is): add such text, and call `bertflow fix` again.")
 
