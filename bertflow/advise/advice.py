@@ -157,7 +157,7 @@ class Advice(AbstractResult):
                 yield f"threshold none: {at.of_copies}"
             else:
                 kind = "query-text" if self.scores.queries_ else "random"
-                yield f"threshold a cosine of {value} or more is a match: 1 of {n} {kind} pairs passes"
+                yield f"threshold a cosine of {value} or more counts as a match: 1 of {n} {kind} pairs passes"
 
     def _files(self) -> Iterator[str]:
         """What was written, and what to do with it."""
@@ -187,12 +187,13 @@ class Advice(AbstractResult):
         lines = [
             (name, *(format(getattr(row, field), form) for field, form in SHOWN.values())) for name, row in rows.items()
         ]
-        of = f"On {rows[RAW].n:,} sentences that nothing was fitted on, one per document."
+        of = f"On {rows[RAW].n:,} held-out sentences, one per document; the figures above are of the others."
         yield Section("Geometry", Table(("system", *SHOWN), tuple(lines)), (of,))
         yield from (one.section() for one in (*self.evidence, *filter(None, [self.stand_in])))
         if self.queries is not None:
             yield self.queries.section()
-        yield f"Fitted on {len(self.text.fitted):,} sentences without labels, seed {self.seed}."
+        fitted, held_out = (f"{len(one):,} sentences" for one in (self.text.fitted, self.text.reference))
+        yield f"{f'No map; percentiles of {held_out}' if self.system == RAW else f'Fitted on {fitted}'}, seed {self.seed}."
         yield from (f"Not tried: {name} ({why})." for name, why in self.not_tried.items())
         yield from self.notes
 
@@ -286,4 +287,4 @@ class Advice(AbstractResult):
         saved = aside / self._place / ENCODER if self.encoder.calibrator else None
         written = write_export(self.encoder, aside / EXPORTED, EXPORTED, saved=saved, name=name, notes=notes)
         flag = ", trust_remote_code=True" if written.ours else ""
-        return (f"Other tools open it as SentenceTransformer({str(folder / EXPORTED)!r}{flag})",)
+        return (f"Other tools open the encoder as SentenceTransformer({str(folder / EXPORTED)!r}{flag})",)

@@ -160,7 +160,7 @@ def docstring_evidence(encoder: SentenceEncoder, text: Sequence[str] = ()) -> Ev
 def announced(evidence: Sequence[Evidence], missing: str, purpose: str, bare: bool = False) -> str:
     """What the verdict can rest on, before anything is encoded: which evidence decides, and how much there is."""
     if not evidence:
-        agree = "" if bare else ", and pairs from docstrings may veto it, if the text is in English"
+        agree = "" if bare else "; if the text is in English, docstring pairs may veto it"
         return (
             f"{missing} So nothing can be proven on it: the geometry decides whether a change is likely to help{agree}."
         )

@@ -187,10 +187,10 @@ class Shape:
 
     def __str__(self) -> str:
         """The number behind it."""
-        made = f"; {self.made}" if self.made else ""
+        made = f", but {self.made}" if self.made else ""
         return (
-            f"The embeddings use {self.spread:.0f} of {self.dim} directions (participation ratio; more than "
-            f"{CALIBRATED:g} only in layers that were tuned for sentences){made}."
+            f"The embeddings use {self.spread:.0f} of {self.dim} directions (participation ratio; without a map only "
+            f"layers that were tuned for sentences use more than {CALIBRATED:g}){made}."
         )
 
 

@@ -37,16 +37,16 @@ SEARCH_ONLY = "These labels measure search. What they prove can harm similarity 
 PROVEN = "proven on your text"
 LIKELY = "likely, not proven on your text"
 FOR_SEARCH = "proven on your text for search, likely for other uses"
-HELPED = "Calibration improved 24 of 25 other encoders with such a geometry, by 3 to 28 points of similarity."
+HELPED = "Calibration improved 24 of 25 other encoders with such a geometry, by 3 to 28 points of Spearman's correlation (STS)."
 UNKNOWN = (
     "Vectors do not say how their encoder was made. If it was made for sentences, as those of most services and of "
     "sentence-transformers are, calibration may cost 1 to 5 points of similarity, though it helped search."
 )
-STOOD_IN = "These pairs are not of your text: they agree with the geometry, and prove nothing."
+STOOD_IN = "These pairs are not from your text: they support the change, but prove nothing."
 NOT_AGREED = "These pairs contradict the geometry, so this change is not used."
-NOT_KNOWN = "So it may be tuned already, and calibration may cost similarity."
+NOT_KNOWN = "It may be tuned already, and calibration may cost similarity."
 PROOF = (
-    f"To prove more: --labels FILE with {FEWEST_LABELS} labelled pairs or more, better some hundreds (sentence1, "
+    f"For proof: --labels FILE with {FEWEST_LABELS} labelled pairs or more, preferably some hundreds (sentence1, "
     "sentence2, score; or a, b, label; or query, text), or a text with 300 pairs in it (paragraphs of several "
     "sentences, lines between empty lines, or columns such as question and answer). --ask 100 writes a table of the "
     "pairs that are most worth labelling."
@@ -58,10 +58,10 @@ WITH_FLOW = (
 INSTEAD = "{} is used instead, which is gentle: on narrow texts it changed {}."
 NOT_SUCH = "Such pairs share words: no proof for queries in other words."
 WORSE = "So {} is not used."
-RESCALED = "The percentiles in scores.json correct that, and change no ranking."
+RESCALED = "Percentiles (`bertflow score`) correct that, and change no ranking."
 SPANS_FEWER = "the sentences span fewer directions"
 NOTHING = "Nothing was tried: {} cannot be fitted ({}). Give more text, or name another candidate."
-NAMING = "on other texts, --purpose search gained 3 points more of search, and topic 6 of neighbors of one kind"
+NAMING = "on other texts, --purpose search gained 3 points more in search, --purpose topic 6 in neighbors of one kind"
 COST = "may cost other uses {}"
 
 

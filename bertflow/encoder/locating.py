@@ -198,7 +198,7 @@ def own_pooling(folder: ModelFolder) -> str:
         if kind == ST_PACKAGE + "Pooling":
             pooling = st_pooling(path / "config.json")
         elif kind == ST_PACKAGE + "Normalize":
-            said = "%s: its Normalize is left out; embeddings keep their length, cosines are the same."
+            said = "%s: its module Normalize is left out: lengths are kept, and cosines stay the same."
             logger.warning(said, folder.name)
         elif kind != ST_PACKAGE + "Transformer":
             raise DataError(

@@ -237,9 +237,9 @@ class Report(ScoreTable, AbstractResult):
             return f"{line}; no intervals."
         of_seeds = f"; also of seeds for the {self.mean.name}" if self.mean else ""
         return (
-            f"{line}. 95 % intervals from {self.resamples:,} bootstrap resamples (seed {self.seed}; {A_TEST} a task at "
-            f"least): of pairs or queries, BCa; of sentences for averages over tasks{of_seeds}. Significant: p < "
-            f"{LEVEL} by the paired bootstrap, over the tasks with Holm's correction."
+            f"{line}. 95 % intervals from {self.resamples:,} bootstrap resamples of pairs or queries (BCa), and of "
+            f"sentences for averages over tasks{of_seeds}; seed {self.seed}. Significant: p < {LEVEL} by the paired "
+            f"bootstrap (at least {A_TEST} resamples for each task) with Holm's correction over the tasks."
         )
 
 

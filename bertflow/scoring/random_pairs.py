@@ -144,7 +144,7 @@ class Threshold:
         """One line."""
         return (
             f"cosine {self.value:.4f} ({100 * self.level:.0f} % interval {self.low:.4f} to {self.high:.4f}) for a "
-            f"false-match rate of {self.rate:g} (at this cosine {self.rate_low:.2g} to {self.rate_high:.2g})"
+            f"false-match rate of {self.rate:g} (interval of the rate {self.rate_low:.2g} to {self.rate_high:.2g})"
             + (f", which tells nothing: {self.of_copies}" if self.of_copies else "")
         )
 

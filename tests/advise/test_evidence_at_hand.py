@@ -183,7 +183,7 @@ def test_a_threshold_near_1_has_more_digits(encoder, value, said, monkeypatch):
     found = replace(advice.scores.strict_threshold(), value=value)
     monkeypatch.setattr(type(advice.scores), "strict_threshold", lambda self: found)
     (line,) = (line for line in advice.answer() if line.startswith("threshold"))
-    assert line == f"threshold a cosine of {said} or more is a match: 1 of 1,000 random pairs passes"
+    assert line == f"threshold a cosine of {said} or more counts as a match: 1 of 1,000 random pairs passes"
 
 
 def test_queries_choose_nothing(encoder):
@@ -285,7 +285,7 @@ def test_what_naming_a_purpose_would_gain_is_said_where_none_is_named(encoder):
     assert f"purpose   {by_pairs.naming}" in [*by_pairs.answer()]
     assert named.naming.startswith("may cost other uses up to 10 points of neighbors of one kind (P@10)")
     elsewhere = bertflow.fix(encoder, plain(900), **free)
-    assert elsewhere.naming.startswith("on other texts, --purpose search gained 3 points more of search")
+    assert elsewhere.naming.startswith("on other texts, --purpose search gained 3 points more in search")
 
 
 def test_columns_whose_pairs_are_too_short_say_so(encoder, tmp_path):

@@ -63,7 +63,7 @@ def test_few_resamples_become_as_many_as_the_tasks_need():
         sets.append(replace(pairs, target=gold))
     report = score_sets({"one": one, "two": ToyEncoder(seed=1)}, sets, resamples=200)
     assert report.resamples == 7 * 400
-    assert "95 % intervals from 2,800 bootstrap resamples (seed 0; 400 a task at least)" in report.captions()[0]
+    assert "95 % intervals from 2,800 bootstrap resamples of pairs or queries (BCa)" in report.captions()[0]
     assert all(row.separable for row in report.differences)
 
 
@@ -72,9 +72,9 @@ def test_captions_say_how_the_numbers_were_made(pairs):
     assert replace(report, aggregation="wmean").captions() == [
         "cosine_spearman x 100 of toy (60 pairs); aggregation wmean (mean over the sub-sets of a task, weighted by "
         "their pairs); raw "
-        "text. 95 % intervals from 400 bootstrap resamples (seed 0; 400 a task at least): of pairs or queries, BCa; of "
-        "sentences for averages over tasks. Significant: p < 0.05 by the paired bootstrap, over the tasks with Holm's "
-        "correction.",
+        "text. 95 % intervals from 400 bootstrap resamples of pairs or queries (BCa), and of sentences for averages "
+        "over tasks; seed 0. Significant: p < 0.05 by the paired bootstrap (at least 400 resamples for each task) with "
+        "Holm's correction over the tasks.",
         "it: encoder toy, pooling mean, max length 128, it is not recorded how much of the scored text was in the "
         "fitting text.",
     ]
