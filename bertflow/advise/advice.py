@@ -166,7 +166,7 @@ class Advice(AbstractResult):
         written = [self._place, *([EXPORTED] if self.exported else []), f"geometry/{REPORT}", "fix.md"]
         yield f"files     in {self.folder}: {', '.join(written)}"
         if self.beside and self._kept(self.beside_encoder) is not None:
-            yield f"beside    {BESIDE}: a stronger change ({self.beside}); use it only if labels prove it"
+            yield f"vetoed    {self.beside}, in {BESIDE}: use it only if labels prove it"
         if self.asked is not None:
             yield f"asked     {self.folder / ASKED}: fill in the score of {len(self.asked)} pairs, then --labels FILE"
         elif self.standing == LIKELY or self.beside:
@@ -187,13 +187,14 @@ class Advice(AbstractResult):
         lines = [
             (name, *(format(getattr(row, field), form) for field, form in SHOWN.values())) for name, row in rows.items()
         ]
-        of = f"On {rows[RAW].n:,} held-out sentences, one per document; the figures above are of the others."
+        of = f"On {rows[RAW].n:,} held-out sentences, one per document; the verdict's figures are of the others."
         yield Section("Geometry", Table(("system", *SHOWN), tuple(lines)), (of,))
         yield from (one.section() for one in (*self.evidence, *filter(None, [self.stand_in])))
         if self.queries is not None:
             yield self.queries.section()
-        fitted, held_out = (f"{len(one):,} sentences" for one in (self.text.fitted, self.text.reference))
-        yield f"{f'No map; percentiles of {held_out}' if self.system == RAW else f'Fitted on {fitted}'}, seed {self.seed}."
+        raw = self.system == RAW
+        used = self.text.reference if raw else self.text.fitted
+        yield f"{'No map; percentiles from' if raw else 'Fitted on'} {len(used):,} sentences, seed {self.seed}."
         yield from (f"Not tried: {name} ({why})." for name, why in self.not_tried.items())
         yield from self.notes
 

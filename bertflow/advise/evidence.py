@@ -160,10 +160,9 @@ def docstring_evidence(encoder: SentenceEncoder, text: Sequence[str] = ()) -> Ev
 def announced(evidence: Sequence[Evidence], missing: str, purpose: str, bare: bool = False) -> str:
     """What the verdict can rest on, before anything is encoded: which evidence decides, and how much there is."""
     if not evidence:
-        agree = "" if bare else "; if the text is in English, docstring pairs may veto it"
-        return (
-            f"{missing} So nothing can be proven on it: the geometry decides whether a change is likely to help{agree}."
-        )
+        agree = "" if bare else "; if the text is in English, pairs from Python docstrings may veto it"
+        likely = "the geometry says whether a change is likely to help"
+        return f"{missing} So nothing can be proven on this text: {likely}{agree}."
     first, *others = evidence
     beside = f"; {', '.join(_counted(one) for one in others)} are shown, too" if others else ""
     if first.asked:
@@ -256,7 +255,7 @@ class Judgement:
         n, chosen = len(evidence.judging), self.chosen
         who = f"{chosen or 'nothing'} was tested on {n:,} pairs"
         if len(self._candidates) > 1:
-            who = f"Chosen on {len(evidence.choosing):,} pairs ({chosen}), tested on {n:,} others"
+            who = f"Best on {len(evidence.choosing):,} pairs: {chosen}; tested on {n:,} others"
         if evidence.asked:
             who = f"{n:,} of {evidence.asked:,} are filled in; chosen on all of them ({chosen})"
         how = f"{who}. Scores are x 100, cosines are not."

@@ -187,11 +187,9 @@ class Shape:
 
     def __str__(self) -> str:
         """The number behind it."""
-        made = f", but {self.made}" if self.made else ""
-        return (
-            f"The embeddings use {self.spread:.0f} of {self.dim} directions (participation ratio; without a map only "
-            f"layers that were tuned for sentences use more than {CALIBRATED:g}){made}."
-        )
+        tuned = f"; without a map only layers that were tuned for sentences use more than {CALIBRATED:g}"
+        said = f"The embeddings use {self.spread:.0f} of {self.dim} directions (participation ratio"
+        return f"{said}), but {self.made}." if self.made else f"{said}{tuned})."
 
 
 def made_for_sentences(encoder: SentenceEncoder) -> str:

@@ -16,7 +16,7 @@ WORDS: Mapping[str, str] = {
     "standardize": "every coordinate gets variance one",
     "abtt": "the largest directions are taken out",
     "whitening": "every direction gets the same variance",
-    "ridge": "weak directions count a little more",
+    "ridge": "directions of small variance count a little more",
     "two-band": "every direction gets the same variance, the weakest ones together less",
     "flow": "a trained, invertible map gives an even cloud",
     CROPS: "queries are centered separately",

@@ -178,7 +178,7 @@ def _ask_docstrings(request: Request, case: Case, systems: Systems) -> Judgement
     """What pairs of docstrings say of some systems; None where they are in another language."""
     if (evidence := docstring_evidence(case.encoder, case.split.fitted)) is None:
         return None
-    request.say("evidence  the geometry is that of raw encoders, so it is checked against docstring pairs")
+    request.say("evidence  the geometry suggests a change, which is tested on docstring pairs")
     with unsaid():  # a note on docstrings that are cut would read as one on the text
         return evidence.judge(systems, request.resamples, request.seed)
 
@@ -247,8 +247,8 @@ def _naming(request: Request, case: Case, plan: FitPlan, found: Findings, decisi
     if best is not None and not found.vetoes(best):
         pairs = found.judged[0]
         more, now = (100 * pairs.lead(name).difference if name != RAW else 0.0 for name in (best, decision.system))
-        instead = f" instead of {now:+.1f}" if now else ""
-        said = f"--purpose search gains {more:+.1f} points{instead} on these pairs"
+        instead = f", not {now:.1f}" if now else ""
+        said = f"--purpose search would gain {more:.1f} points on these pairs{instead}"
         return (said, f"For search alone: {pairs.said_of(best)}") if more > now else ("", "")
     free = request.candidates is None and request.vectors is None
     more_to_use = decision.system != RAW or bool(fallbacks("search", case.words))

@@ -37,19 +37,19 @@ SEARCH_ONLY = "These labels measure search. What they prove can harm similarity 
 PROVEN = "proven on your text"
 LIKELY = "likely, not proven on your text"
 FOR_SEARCH = "proven on your text for search, likely for other uses"
-HELPED = "Calibration improved 24 of 25 other encoders with such a geometry, by 3 to 28 points of Spearman's correlation (STS)."
+HELPED = "Calibration improved 24 of 25 other encoders with such a geometry, by 3 to 28 points of STS (Spearman)."
 UNKNOWN = (
     "Vectors do not say how their encoder was made. If it was made for sentences, as those of most services and of "
     "sentence-transformers are, calibration may cost 1 to 5 points of similarity, though it helped search."
 )
 STOOD_IN = "These pairs are not from your text: they support the change, but prove nothing."
 NOT_AGREED = "These pairs contradict the geometry, so this change is not used."
-NOT_KNOWN = "It may be tuned already, and calibration may cost similarity."
+NOT_KNOWN = "It may be tuned already, and calibration may make similarity worse."
 PROOF = (
-    f"For proof: --labels FILE with {FEWEST_LABELS} labelled pairs or more, preferably some hundreds (sentence1, "
-    "sentence2, score; or a, b, label; or query, text), or a text with 300 pairs in it (paragraphs of several "
-    "sentences, lines between empty lines, or columns such as question and answer). --ask 100 writes a table of the "
-    "pairs that are most worth labelling."
+    f"For proof: --labels FILE with {FEWEST_LABELS} labelled pairs or more, better several hundred (columns "
+    "sentence1, sentence2, score; or a, b, label; or query, text), or a text with 300 pairs in it (paragraphs of "
+    "several sentences, documents between empty lines, or columns such as question and answer). --ask 100 writes a "
+    "table of the pairs most worth labelling."
 )
 WITH_FLOW = (
     "This is the recipe {} without its flow. The flow takes longer; fitted on text of several kinds it added 0.5 to 1 "
@@ -61,7 +61,7 @@ WORSE = "So {} is not used."
 RESCALED = "Percentiles (`bertflow score`) correct that, and change no ranking."
 SPANS_FEWER = "the sentences span fewer directions"
 NOTHING = "Nothing was tried: {} cannot be fitted ({}). Give more text, or name another candidate."
-NAMING = "on other texts, --purpose search gained 3 points more in search, --purpose topic 6 in neighbors of one kind"
+NAMING = "on other texts, --purpose search gained 3 more points in search; --purpose topic, 6 in neighbors of one kind"
 COST = "may cost other uses {}"
 
 
@@ -160,7 +160,7 @@ def decide(
         if name not in worse and not (replaced and name == safe) and (name or not one.evidence.mined)
     )
     if not evidence:
-        reasons.append(f"Whether a change ranks better cannot be proven on this text: {missing}")
+        reasons.append(f"Whether a change improves ranking cannot be proven on this text: {missing}")
     if shape is not None and system != safe and (standing == LIKELY or not evidence):
         reasons.append(f"{shape} {_history(raw, shape)}")
     if stand_in is not None and not refused and (wanted == RAW or system == stand_in.chosen):

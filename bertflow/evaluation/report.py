@@ -236,10 +236,12 @@ class Report(ScoreTable, AbstractResult):
         if not self.resamples:
             return f"{line}; no intervals."
         of_seeds = f"; also of seeds for the {self.mean.name}" if self.mean else ""
+        several = len({row.task for row in used}) > 1
+        means = ", and of sentences for averages over tasks" if several else ""
+        holm = f" (at least {A_TEST} resamples for each task) with Holm's correction over the tasks" if several else ""
         return (
-            f"{line}. 95 % intervals from {self.resamples:,} bootstrap resamples of pairs or queries (BCa), and of "
-            f"sentences for averages over tasks{of_seeds}; seed {self.seed}. Significant: p < {LEVEL} by the paired "
-            f"bootstrap (at least {A_TEST} resamples for each task) with Holm's correction over the tasks."
+            f"{line}. 95 % intervals from {self.resamples:,} bootstrap resamples of pairs or queries (BCa){means}"
+            f"{of_seeds}; seed {self.seed}. Significant: p < {LEVEL} by the paired bootstrap{holm}."
         )
 
 

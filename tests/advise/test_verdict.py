@@ -380,7 +380,7 @@ def test_the_reasons_give_the_numbers():
 def test_without_pairs_the_reasons_say_what_is_missing():
     first, *others = decide(geometry(CONE), [], "there are no pairs.").reasons
     assert first.endswith(RESCALED)
-    assert others == ["Whether a change ranks better cannot be proven on this text: there are no pairs.", PROOF]
+    assert others == ["Whether a change improves ranking cannot be proven on this text: there are no pairs.", PROOF]
 
 
 @pytest.mark.parametrize(

@@ -72,9 +72,8 @@ def test_captions_say_how_the_numbers_were_made(pairs):
     assert replace(report, aggregation="wmean").captions() == [
         "cosine_spearman x 100 of toy (60 pairs); aggregation wmean (mean over the sub-sets of a task, weighted by "
         "their pairs); raw "
-        "text. 95 % intervals from 400 bootstrap resamples of pairs or queries (BCa), and of sentences for averages "
-        "over tasks; seed 0. Significant: p < 0.05 by the paired bootstrap (at least 400 resamples for each task) with "
-        "Holm's correction over the tasks.",
+        "text. 95 % intervals from 400 bootstrap resamples of pairs or queries (BCa); seed 0. Significant: p < "
+        "0.05 by the paired bootstrap.",
         "it: encoder toy, pooling mean, max length 128, it is not recorded how much of the scored text was in the "
         "fitting text.",
     ]
