@@ -87,10 +87,9 @@ class Breadth:
     words: float | None = None
     titles: bool = False
 
-    @property
-    def signs(self) -> tuple[str, ...]:
-        """What says that the text is narrow, each in a few words."""
-        few = self.words is not None and self.words < RICH
+    def signs(self, rich: float = RICH) -> tuple[str, ...]:
+        """What says that the text is narrow, each in a few words; ``rich`` different words are not few."""
+        few = self.words is not None and self.words < rich
         return (
             *([f"most of its texts have at most {SHORT} words"] if self.titles else []),
             *([f"it has about {self.words:.0f} different words per {RUNNING:,}"] if few else []),
@@ -100,7 +99,7 @@ class Breadth:
     @property
     def narrow(self) -> bool:
         """Whether a map that is fitted to the text may ruin a search."""
-        return bool(self.signs)
+        return bool(self.signs())
 
     def strangeness(self, rows: Floats) -> float:
         """Distance of other embeddings (n, dim) over that of rows left out at random; 1 is text of the same kind."""
@@ -110,7 +109,7 @@ class Breadth:
         """One line."""
         if not self.narrow:
             return f"The text is broad (new topics are {how_far(self.novelty)} as far away as other lines)."
-        return f"The text is narrow ({', '.join(self.signs)}): a map that is fitted to it may harm search."
+        return f"The text is narrow ({', '.join(self.signs())}): a map that is fitted to it may harm search."
 
 
 def how_far(ratio: float) -> str:

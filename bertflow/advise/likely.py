@@ -53,10 +53,11 @@ STEEP_MAPS: Mapping[str, str] = {"search": "ridge(4)", "topic": "ridge(4)"}
 CROPPED = ("search", "all")
 """Purposes in which queries are moved by the gap between crops and documents, where many directions hold the variance;
 where few do, it gained nothing (benchmarks/EXPLORED.md)."""
-SAFE = "faint-sif"
-"""Candidate where something speaks against the likely map: it divides by no deviation, and is held to all purposes."""
-SAFE_OF_TOPIC = "soft-sif+abtt(1),abtt(1)"
-"""Candidates for topic in its place: the first that can be fitted is used."""
+SAFE: Mapping[bool, str] = {True: "faint-sif+ridge(50),ridge(50),faint-sif", False: "faint-sif"}
+"""Candidates where something speaks against the likely map, if few directions hold the variance of other text as well,
+and if many do. They are held to all purposes; the first that can be fitted and that nothing speaks against is used."""
+SAFE_OF_TOPIC: Mapping[bool, str] = {True: "soft-sif+ridge(16),ridge(16)", False: "soft-sif+abtt(1),abtt(1)"}
+"""Candidates for topic in their place."""
 CHANGED: Mapping[str, str] = {
     "search": "search by -3 to +27 points",
     "topic": "neighbors of one kind by 0 to +33 points",
@@ -67,6 +68,8 @@ CHANGED: Mapping[str, str] = {
 FAINT = 60
 """Different words in 5,000 (``bertflow.breadth.richness``) below which faint-sif cost search up to 5 points where
 queries name the thing (benchmarks/EXPLORED.md)."""
+GENTLE = 300
+"""The same for the maps of ``SAFE``, which cost pairs of other text up to 5 points (benchmarks/EXPLORED.md)."""
 COSTS: Mapping[str, str] = {
     "similarity": "up to 12 points of neighbors of one kind (P@10)",
     "search": "up to 10 points of neighbors of one kind (P@10)",
@@ -269,14 +272,19 @@ def recipes(purpose: str, dim: int, free: bool, one_token: bool = False, n: int 
     return found
 
 
-def fallbacks(purpose: str, words: float, one_token: bool = False) -> list[SystemSpec]:
+def fallbacks(purpose: str, words: float, one_token: bool = False) -> dict[bool, list[SystemSpec]]:
     """What takes the place of a recipe that something speaks against: the first that can be fitted, in this order.
+
+    Where few directions hold the variance of other text as well (True), a mean in the place of one token costs search.
 
     Args:
         purpose: What the encoder is used for.
         words: Different words of the text in 5,000.
         one_token: Whether the encoder's own pooling reads one token.
     """
-    free = purpose == "search" or not one_token
-    spelled = SAFE_OF_TOPIC if purpose == "topic" else SAFE if words >= FAINT else ""
-    return [row for row in parse_systems(spelled) if free or not row.pooling]
+    found, ladders = {}, SAFE_OF_TOPIC if purpose == "topic" else SAFE
+    for steep in (True, False):
+        kept = one_token and (steep or purpose != "search")
+        rows = parse_systems(ladders[steep or kept]) if purpose == "topic" or words >= FAINT else []
+        found[steep] = [row for row in rows if not (kept and row.pooling)]
+    return found

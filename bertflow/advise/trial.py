@@ -23,8 +23,8 @@ from bertflow.advise.evidence import Judgement, docstring_evidence
 from bertflow.advise.keeping import AGAIN, KEEP, Choice, choose
 from bertflow.advise.likely import (
     COSTS,
+    GENTLE,
     ONE_TOKEN_COST,
-    SAFE,
     Geometry,
     Shape,
     fallbacks,
@@ -56,7 +56,7 @@ class FitPlan:
         not_tried: Spelling of a candidate -> why it is not tried.
         likely: Candidates to use without proof, the first by default, as in ``likely.recipes``.
         search: The same for search alone, where pairs can say what naming that purpose would gain.
-        safe: What may take the place of either where something speaks against it, the best one first.
+        safe: The same for what may take the place of either, where something speaks against it.
         usable: Spellings of the candidates that may be advised.
     """
 
@@ -64,7 +64,7 @@ class FitPlan:
     not_tried: Mapping[str, str]
     likely: Mapping[bool, Sequence[str]]
     search: Mapping[bool, Sequence[str]]
-    safe: Sequence[str]
+    safe: Mapping[bool, Sequence[str]]
     usable: AbstractSet[str]
 
     @classmethod
@@ -74,7 +74,7 @@ class FitPlan:
         choose = case.labelled or (case.evidence and request.purpose == "search")
         chosen = request.rows if choose or request.candidates or request.ask else []
         tried, not_tried = trying.select_candidates(chosen, source, dim, n)
-        ladders, searching, spare = dict.fromkeys((True, False), request.rows), {}, []
+        ladders, searching, spare = dict.fromkeys((True, False), request.rows), {}, {}
         if request.candidates is None:
             named = isinstance(request.encoder, str | Path)
             free = named and layers_are_open(source, request.options.get("pooling"))
@@ -84,8 +84,10 @@ class FitPlan:
             searching = recipes("search", dim, free) if request.purpose == "all" and case.evidence else {}
         add = partial(trying.add_likely, tried, source, dim, n, request.keeps)
         likely, search = add(ladders), add(searching)
-        forms = {mapped: [row for row in spare if bool(row.calibrator) == mapped] for mapped in (True, False)}
-        safe = [*chain.from_iterable(add(forms).values())]
+        safe = {}
+        for steep, rows in spare.items():
+            forms = {mapped: [row for row in rows if bool(row.calibrator) == mapped] for mapped in (True, False)}
+            safe[steep] = [*chain.from_iterable(add(forms).values())]
         usable = {row.spelling for row in tried if not (request.keeps and row.pooling)}
         return cls(tried, not_tried, likely, search, safe, usable)
 
@@ -149,7 +151,11 @@ class Findings:
         proven = any(one.limited(plan.usable).proves for one in judged[:1])
         doubted = likely and not proven and not shape.bare and request.purpose != "topic"
         stand_in = _ask_docstrings(request, case, {name: systems[name] for name in (RAW, *likely)}) if doubted else None
-        against = Vetoes(systems, case.split, case.queries, plan.safe)
+        held, spare = request.purpose != "topic", {*chain.from_iterable(plan.safe.values())}
+        words = {
+            row.spelling: GENTLE if row.calibrator and held else 0.0 for row in plan.tried if row.spelling in spare
+        }
+        against = Vetoes(systems, case.split, case.queries, words)
         safe = _safe(plan.safe, request.purpose, case, shape, against) if looks_raw(raw, shape) else ""
         return cls(raw, shape, cut, encoding, systems, judged, likely, stand_in, against, safe)
 
@@ -159,19 +165,19 @@ class Findings:
         return decide(self.raw, self.judged, case.missing, *how)
 
 
-def _safe(names: Sequence[str], purpose: str, case: Case, shape: Shape, vetoes: Vetoes) -> str:
-    """The first safe candidate that suits the text and the encoder; empty for none.
-
-    None gains on titles; and a mean in the place of one token cost search where few directions hold the variance, of
-    other text as well: a narrow text has few in itself (benchmarks/EXPLORED.md).
-    """
-    if purpose != "topic" and not shape.bare and are_titles(case.split.read):
+def _safe(names: Mapping[bool, Sequence[str]], purpose: str, case: Case, shape: Shape, vetoes: Vetoes) -> str:
+    """The first safe candidate that suits the text and the encoder; empty for none. None gains on titles."""
+    if not any(names.values()) or (purpose != "topic" and not shape.bare and are_titles(case.split.read)):
         return ""
-    if names and purpose == "search" and reads_one_token(case.source) and shape.steep:
-        general = docstring_evidence(case.encoder)
-        if general is None or Shape.of(case.source, general.sentences).steep:
-            return ""
-    return next((name for name in names if not vetoes(name)), "")
+    return next((name for name in names[_is_steep(case, shape)] if not vetoes(name)), "")
+
+
+def _is_steep(case: Case, shape: Shape) -> bool:
+    """Whether few directions hold the variance of other text as well: a narrow text has few in itself."""
+    if not shape.steep or shape.bare:
+        return False
+    general = docstring_evidence(case.encoder)
+    return reads_one_token(case.source) if general is None else Shape.of(case.source, general.sentences).steep
 
 
 def _ask_docstrings(request: Request, case: Case, systems: Systems) -> Judgement | None:
@@ -239,7 +245,8 @@ def _naming(request: Request, case: Case, plan: FitPlan, found: Findings, decisi
     """Gain of naming a purpose, or what the named one may cost others: in short, and at length."""
     if decision.standing == PROVEN and not found.judged[0].evidence.mined:  # labels are the use
         return "", ""
-    if request.purpose in COSTS and decision.system not in (RAW, SAFE):
+    held = request.purpose != "topic" and decision.system == found.safe
+    if request.purpose in COSTS and decision.system != RAW and not held:
         one = request.purpose == "search" and reads_one_token(case.source)
         return COST.format(ONE_TOKEN_COST if one else COSTS[request.purpose]), ""
     names = {*plan.search.get(found.shape.steep, ())} & plan.usable & found.systems.keys()
@@ -251,7 +258,7 @@ def _naming(request: Request, case: Case, plan: FitPlan, found: Findings, decisi
         said = f"--purpose search would gain {more:.1f} points on these pairs{instead}"
         return (said, f"For search alone: {pairs.said_of(best)}") if more > now else ("", "")
     free = request.candidates is None and request.vectors is None
-    more_to_use = decision.system != RAW or bool(fallbacks("search", case.words))
+    more_to_use = decision.system != RAW or any(fallbacks("search", case.words).values())
     helps = request.purpose == "all" and free and more_to_use and looks_raw(found.raw, found.shape)
     return (NAMING if helps else "", "")
 

@@ -7,13 +7,13 @@
 Signals that failed when tried: hubness, the share of neighbors as a score, any sum of signals (benchmarks/harm.md).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
 
 from bertflow.advise.bare_vectors import lacks_text
 from bertflow.advise.reading import SplitText
 from bertflow.array_types import Intp
-from bertflow.breadth import FEWEST, FOREIGN, breadth_of, how_far
+from bertflow.breadth import FEWEST, FOREIGN, RICH, Breadth, breadth_of, how_far
 from bertflow.calibration.spelling import RAW
 from bertflow.evaluation.sides import Systems
 from bertflow.retrieval.comparing import SHARED, nearest_rows, share_in_common
@@ -32,32 +32,36 @@ class Vetoes:
         systems: Raw and the candidates, by name.
         text: Text that the candidates were fitted on, and text that they were not.
         queries: The user's queries; may be empty.
-        safe: Candidates that divide by no deviation: neither narrow text nor strange queries veto them.
+        safe: Candidate -> different words from which a text is not narrow for it; for 0 neither narrow text nor
+            strange queries veto it.
     """
 
-    def __init__(self, systems: Systems, text: SplitText, queries: Sequence[str], safe: Sequence[str]) -> None:
+    def __init__(self, systems: Systems, text: SplitText, queries: Sequence[str], safe: Mapping[str, float]) -> None:
         self._systems, self._text = systems, text
         self._queries, self._safe = queries[:MOST_ASKING], safe
-        self._nearest = cache(self._ranked)
+        self._nearest, self._said = cache(self._ranked), cache(self._of_text)
 
     def __call__(self, name: str) -> tuple[str, ...]:
         """All that is said of a candidate, by its name."""
         shared = share_in_common(self._nearest(RAW), self._nearest(name))
         few = f"Of the {SHARED} nearest texts, only {100 * shared:.0f} % stay the same with {name}."
-        whatever = () if name in self._safe else self._of_text
+        rich = self._safe.get(name, RICH)
+        whatever = self._said(rich) if rich else ()
         return (*whatever, *([few] if shared < FEWEST_SHARED else []))
 
     @cached_property
-    def _of_text(self) -> tuple[str, ...]:
-        """What the text and the queries say, whatever the candidate."""
+    def _breadth(self) -> Breadth | None:
+        raw, texts = self._systems[RAW], self._text.read
+        return breadth_of(raw.encode(texts), None if lacks_text(raw) else texts)
+
+    def _of_text(self, rich: float) -> tuple[str, ...]:
+        """What the text and the queries say, where ``rich`` different words are not few."""
         raw, found = self._systems[RAW], []
-        bare, texts = lacks_text(raw), self._text.read
-        breadth = breadth_of(raw.encode(texts), None if bare else texts)
-        if breadth is None:
+        if (breadth := self._breadth) is None:
             return (f"There are fewer than {FEWEST} different sentences: too few to tell whether the text is broad.",)
-        if breadth.narrow:
+        if breadth.signs(rich):
             found.append(str(breadth))
-        elif bare and not self._queries:
+        elif lacks_text(raw) and not self._queries:
             found.append(UNKNOWN)
         if self._queries and (far := breadth.strangeness(raw.encode_query(self._queries))) > FOREIGN:
             found.append(f"Your queries are unlike the text: {how_far(far)} as far away as its lines.")
