@@ -47,6 +47,9 @@ WRITTEN = re.compile(rf"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3
 RUNNING, RICH = 5000, 1000.0
 """Running words, and the different ones among them below which a text is narrow: 1,100 to 2,000 in broad text, 850 in
 captions, 130 to 900 in text made from templates (benchmarks/EXPLORED.md)."""
+GENTLE = 300.0
+"""The same for a map that hardly raises small deviations, of an encoder whose variance few directions hold: below it,
+such a map cost pairs of other text up to 5 points (benchmarks/EXPLORED.md)."""
 FEW_WORDS = 100
 """Different words among them below which a shift of queries or documents cost search up to 8 points
 (benchmarks/EXPLORED.md)."""
@@ -87,9 +90,9 @@ class Breadth:
     words: float | None = None
     titles: bool = False
 
-    def signs(self, rich: float = RICH) -> tuple[str, ...]:
-        """What says that the text is narrow, each in a few words; ``rich`` different words are not few."""
-        few = self.words is not None and self.words < rich
+    def signs(self, gentle: bool = False) -> tuple[str, ...]:
+        """What says that the text is narrow, or too narrow for a ``gentle`` map, each in a few words."""
+        few = self.words is not None and self.words < (GENTLE if gentle else RICH)
         return (
             *([f"most of its texts have at most {SHORT} words"] if self.titles else []),
             *([f"it has about {self.words:.0f} different words per {RUNNING:,}"] if few else []),

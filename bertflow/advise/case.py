@@ -11,8 +11,8 @@ import numpy as np
 from bertflow.advise.asking import FEWEST_ASKED, MOST_ASKED
 from bertflow.advise.bare_vectors import VectorEncoder
 from bertflow.advise.candidates import parse_candidates
-from bertflow.advise.evidence import MINED, UNKNOWN_WORDS, Evidence, announced, load_evidence
-from bertflow.advise.likely import PURPOSES
+from bertflow.advise.evidence import MINED, UNKNOWN_WORDS, Evidence, announced, docstring_evidence, load_evidence
+from bertflow.advise.likely import PURPOSES, Shape
 from bertflow.advise.reading import Document, Documents, SplitText, read_documents, split_text
 from bertflow.breadth import richness
 from bertflow.calibration.spelling import SystemSpec
@@ -169,6 +169,12 @@ class Case:
     def words(self) -> float:
         """Number of different words of the text in 5,000."""
         return richness(self.split.read)
+
+    @cached_property
+    def general(self) -> Shape | None:
+        """The shape of the encoder on docstrings; None if it does not know their words."""
+        docstrings = docstring_evidence(self.encoder)
+        return None if docstrings is None else Shape.of(self.source, docstrings.sentences)
 
     @property
     def missing(self) -> str:

@@ -68,8 +68,6 @@ CHANGED: Mapping[str, str] = {
 FAINT = 60
 """Different words in 5,000 (``bertflow.breadth.richness``) below which faint-sif cost search up to 5 points where
 queries name the thing (benchmarks/EXPLORED.md)."""
-GENTLE = 300
-"""The same for the maps of ``SAFE``, which cost pairs of other text up to 5 points (benchmarks/EXPLORED.md)."""
 COSTS: Mapping[str, str] = {
     "similarity": "up to 12 points of neighbors of one kind (P@10)",
     "search": "up to 10 points of neighbors of one kind (P@10)",

@@ -23,7 +23,6 @@ from bertflow.advise.evidence import Judgement, docstring_evidence
 from bertflow.advise.keeping import AGAIN, KEEP, Choice, choose
 from bertflow.advise.likely import (
     COSTS,
-    GENTLE,
     ONE_TOKEN_COST,
     Geometry,
     Shape,
@@ -151,12 +150,10 @@ class Findings:
         proven = any(one.limited(plan.usable).proves for one in judged[:1])
         doubted = likely and not proven and not shape.bare and request.purpose != "topic"
         stand_in = _ask_docstrings(request, case, {name: systems[name] for name in (RAW, *likely)}) if doubted else None
-        held, spare = request.purpose != "topic", {*chain.from_iterable(plan.safe.values())}
-        words = {
-            row.spelling: GENTLE if row.calibrator and held else 0.0 for row in plan.tried if row.spelling in spare
-        }
-        against = Vetoes(systems, case.split, case.queries, words)
-        safe = _safe(plan.safe, request.purpose, case, shape, against) if looks_raw(raw, shape) else ""
+        spare = _safe(plan.safe, request.purpose, case, shape)
+        gentle = {row.spelling for row in plan.tried if row.calibrator and request.purpose != "topic"} & {*spare}
+        against = Vetoes(systems, case.split, case.queries, {*spare} - gentle, gentle)
+        safe = next((name for name in spare if looks_raw(raw, shape) and not against(name)), "")
         return cls(raw, shape, cut, encoding, systems, judged, likely, stand_in, against, safe)
 
     def decide(self, request: Request, case: Case, among: AbstractSet[str]) -> Decision:
@@ -165,19 +162,14 @@ class Findings:
         return decide(self.raw, self.judged, case.missing, *how)
 
 
-def _safe(names: Mapping[bool, Sequence[str]], purpose: str, case: Case, shape: Shape, vetoes: Vetoes) -> str:
-    """The first safe candidate that suits the text and the encoder; empty for none. None gains on titles."""
-    if not any(names.values()) or (purpose != "topic" and not shape.bare and are_titles(case.split.read)):
-        return ""
-    return next((name for name in names[_is_steep(case, shape)] if not vetoes(name)), "")
-
-
-def _is_steep(case: Case, shape: Shape) -> bool:
-    """Whether few directions hold the variance of other text as well: a narrow text has few in itself."""
-    if not shape.steep or shape.bare:
-        return False
-    general = docstring_evidence(case.encoder)
-    return reads_one_token(case.source) if general is None else Shape.of(case.source, general.sentences).steep
+def _safe(names: Mapping[bool, Sequence[str]], purpose: str, case: Case, shape: Shape) -> Sequence[str]:
+    """The safe candidates that suit the text and the encoder, the best one first. None gains on titles."""
+    if not names or (purpose != "topic" and not shape.bare and are_titles(case.split.read)):
+        return ()
+    steep = shape.steep and not shape.bare
+    if steep:  # perhaps only since the text is narrow
+        steep = reads_one_token(case.source) if case.general is None else case.general.steep
+    return names[steep]
 
 
 def _ask_docstrings(request: Request, case: Case, systems: Systems) -> Judgement | None:

@@ -7,13 +7,13 @@
 Signals that failed when tried: hubness, the share of neighbors as a score, any sum of signals (benchmarks/harm.md).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import cache, cached_property
 
 from bertflow.advise.bare_vectors import lacks_text
 from bertflow.advise.reading import SplitText
 from bertflow.array_types import Intp
-from bertflow.breadth import FEWEST, FOREIGN, RICH, Breadth, breadth_of, how_far
+from bertflow.breadth import FEWEST, FOREIGN, Breadth, breadth_of, how_far
 from bertflow.calibration.spelling import RAW
 from bertflow.evaluation.sides import Systems
 from bertflow.retrieval.comparing import SHARED, nearest_rows, share_in_common
@@ -32,21 +32,26 @@ class Vetoes:
         systems: Raw and the candidates, by name.
         text: Text that the candidates were fitted on, and text that they were not.
         queries: The user's queries; may be empty.
-        safe: Candidate -> different words from which a text is not narrow for it; for 0 neither narrow text nor
-            strange queries veto it.
+        safe: Candidates that neither narrow text nor strange queries veto.
+        gentle: Candidates for which fewer words are enough.
     """
 
-    def __init__(self, systems: Systems, text: SplitText, queries: Sequence[str], safe: Mapping[str, float]) -> None:
-        self._systems, self._text = systems, text
-        self._queries, self._safe = queries[:MOST_ASKING], safe
-        self._nearest, self._said = cache(self._ranked), cache(self._of_text)
+    def __init__(
+        self,
+        systems: Systems,
+        text: SplitText,
+        queries: Sequence[str],
+        safe: Collection[str] = (),
+        gentle: Collection[str] = (),
+    ) -> None:
+        self._systems, self._text, self._safe, self._gentle = systems, text, safe, gentle
+        self._queries, self._nearest = queries[:MOST_ASKING], cache(self._ranked)
 
     def __call__(self, name: str) -> tuple[str, ...]:
         """All that is said of a candidate, by its name."""
         shared = share_in_common(self._nearest(RAW), self._nearest(name))
         few = f"Of the {SHARED} nearest texts, only {100 * shared:.0f} % stay the same with {name}."
-        rich = self._safe.get(name, RICH)
-        whatever = self._said(rich) if rich else ()
+        whatever = () if name in self._safe else self._of_text(name in self._gentle)
         return (*whatever, *([few] if shared < FEWEST_SHARED else []))
 
     @cached_property
@@ -54,12 +59,12 @@ class Vetoes:
         raw, texts = self._systems[RAW], self._text.read
         return breadth_of(raw.encode(texts), None if lacks_text(raw) else texts)
 
-    def _of_text(self, rich: float) -> tuple[str, ...]:
-        """What the text and the queries say, where ``rich`` different words are not few."""
+    def _of_text(self, gentle: bool) -> tuple[str, ...]:
+        """What the text and the queries say of a candidate."""
         raw, found = self._systems[RAW], []
         if (breadth := self._breadth) is None:
             return (f"There are fewer than {FEWEST} different sentences: too few to tell whether the text is broad.",)
-        if breadth.signs(rich):
+        if breadth.signs(gentle):
             found.append(str(breadth))
         elif lacks_text(raw) and not self._queries:
             found.append(UNKNOWN)

@@ -296,23 +296,23 @@ def test_a_pooling_of_one_token_is_kept_unless_a_purpose_is_named():
 
 
 @pytest.mark.parametrize(
-    ("purpose", "words", "one_token", "names"),
+    ("purpose", "words", "one_token", "spread", "steep"),
     [
-        ("similarity", 900, False, ["faint-sif"]),
-        ("similarity", 900, True, []),
-        ("similarity", 40, False, []),
-        ("search", 900, True, ["faint-sif"]),
-        ("search", 99, True, ["faint-sif"]),
-        ("search", 59, False, []),
-        ("topic", 60, False, ["soft-sif+abtt(1)", "abtt(1)"]),
-        ("topic", 60, True, ["abtt(1)"]),
-        ("all", 900, False, ["faint-sif"]),
-        ("all", 900, True, []),
-        ("all", 40, False, []),
+        ("similarity", 900, False, ["faint-sif"], ["faint-sif+ridge(50)", "ridge(50)", "faint-sif"]),
+        ("similarity", 900, True, ["ridge(50)"], ["ridge(50)"]),
+        ("similarity", 40, False, [], []),
+        ("search", 900, True, ["faint-sif"], ["ridge(50)"]),
+        ("search", 59, False, [], []),
+        ("topic", 60, False, ["soft-sif+abtt(1)", "abtt(1)"], ["soft-sif+ridge(16)", "ridge(16)"]),
+        ("topic", 60, True, ["ridge(16)"], ["ridge(16)"]),
+        ("all", 900, False, ["faint-sif"], ["faint-sif+ridge(50)", "ridge(50)", "faint-sif"]),
+        ("all", 900, True, ["ridge(50)"], ["ridge(50)"]),
+        ("all", 40, True, [], []),
     ],
 )
-def test_what_takes_the_place_of_a_vetoed_recipe_divides_by_no_deviation(purpose, words, one_token, names):
-    assert [row.spelling for row in fallbacks(purpose, words, one_token)] == names
+def test_what_takes_the_place_of_a_vetoed_recipe(purpose, words, one_token, spread, steep):
+    found = fallbacks(purpose, words, one_token)
+    assert [[row.spelling for row in found[key]] for key in (False, True)] == [spread, steep]
 
 
 def test_wide_vectors_are_made_narrow_enough_for_an_index():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from bertflow.advise.likely import CHANGED
+from bertflow.advise.verdict import LIKELY
 from bertflow.breadth import NARROW, RICH
 
 from .conftest import FOLDER
@@ -107,6 +108,24 @@ def test_a_mean_takes_the_place_of_one_token_for_search_if_the_encoder_spreads_o
     few = harm.Text(harm.TEXTS["headlines"]("choosing", 0).documents[:600])
     advice = harm.written(str(minilm), pooling, few, "search")
     assert (advice.shape.steep, advice.system) == (True, system)
+
+
+@pytest.mark.parametrize(
+    ("pooling", "purpose", "system"),
+    [
+        ("mean(1,2)", None, "faint-sif+ridge(50)"),
+        ("mean(1,2)", "topic", "soft-sif+ridge(16)"),
+        ("cls(3)", None, "ridge(50)"),
+    ],
+)
+def test_narrow_text_has_a_gentle_map_if_few_directions_hold_the_variance(
+    harm, minilm, monkeypatch, pooling, purpose, system
+):
+    monkeypatch.setattr("bertflow.advise.likely.STEEP", 1000)
+    few = harm.Text(harm.TEXTS["catalogue"]("choosing", 0).documents[:600])
+    advice = harm.written(str(minilm), pooling, few, purpose)
+    assert (advice.system, advice.standing) == (system, LIKELY)
+    assert "The text is narrow" in " ".join(advice.reasons)
 
 
 @pytest.mark.parametrize("purpose", ["search", "similarity"])
