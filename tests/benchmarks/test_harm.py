@@ -99,7 +99,7 @@ def test_a_catalogue_is_not_whitened(harm, minilm):
 
 @pytest.mark.parametrize(
     ("steep", "pooling", "system"),
-    [(60, "cls(3)", "faint-sif"), (1000, "mean(1,2)", "faint-sif"), (1000, "cls(3)", "raw")],
+    [(60, "cls(3)", "faint-sif"), (1000, "mean(1,2)", "faint-sif+ridge(50)"), (1000, "cls(3)", "ridge(50)")],
 )
 def test_a_mean_takes_the_place_of_one_token_for_search_if_the_encoder_spreads_other_text(
     harm, minilm, monkeypatch, steep, pooling, system
@@ -122,8 +122,8 @@ def test_narrow_text_has_a_gentle_map_if_few_directions_hold_the_variance(
     harm, minilm, monkeypatch, pooling, purpose, system
 ):
     monkeypatch.setattr("bertflow.advise.likely.STEEP", 1000)
-    few = harm.Text(harm.TEXTS["catalogue"]("choosing", 0).documents[:600])
-    advice = harm.written(str(minilm), pooling, few, purpose)
+    text = harm.Text(harm.TEXTS["captions"]("choosing", 0).documents[:1300])
+    advice = harm.written(str(minilm), pooling, text, purpose)
     assert (advice.system, advice.standing) == (system, LIKELY)
     assert "The text is narrow" in " ".join(advice.reasons)
 
