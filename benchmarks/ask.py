@@ -29,7 +29,7 @@ from study import Case, Row, Study, table
 
 from bertflow.advise.asking import POWER, drawn
 from bertflow.advise.candidates import fit_candidates, parse_candidates
-from bertflow.advise.evidence import ASKED, LABELLED, Evidence
+from bertflow.advise.evidence import ASKED, LABELED, Evidence
 from bertflow.calibration.spelling import RAW
 from bertflow.data.corpus import load_sentences
 from bertflow.data.docstrings import sentences as sentences_of
@@ -84,9 +84,7 @@ def measured(
                 pairs = replace(tuning.taken(some), subsets=())  # sub-sets of a pair or two rank nothing
                 evidence = Evidence(ASKED, pairs, pairs, ASKED_FOR)
                 if not power:
-                    evidence = Evidence(
-                        LABELLED["graded"], pairs.taken(range(0, 100, 2)), pairs.taken(range(1, 100, 2))
-                    )
+                    evidence = Evidence(LABELED["graded"], pairs.taken(range(0, 100, 2)), pairs.taken(range(1, 100, 2)))
                 judged = evidence.judge(systems, resamples, draw)
                 verdict[power].append(found(names.index(judged.chosen if judged.chosen and judged.proves else RAW)))
     best = names[int(whole.argmax())]

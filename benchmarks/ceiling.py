@@ -28,7 +28,7 @@ from bertflow.evaluation.evaluating import score_sets
 from bertflow.evaluation.report import Report
 from bertflow.evaluation.score_table import Column
 from bertflow.evaluation.systems import SharedPass
-from bertflow.studies.ceiling import CEILING, ceilings_of, labelled_pairs
+from bertflow.studies.ceiling import CEILING, ceilings_of, labeled_pairs
 from bertflow.studies.sections import gap_section
 
 CHOSEN = {**STAND_INS, "last": TUNED["last"]}
@@ -47,8 +47,8 @@ def scored(encoder: SentenceEncoder, sets: Sequence[Pairs], options: Namespace) 
     systems: dict[str, SentenceEncoder] = {RAW: encoder}
     for spec in parse_systems(LABEL_FREE):
         systems[spec.spelling] = CalibratedEncoder(encoder, spec.make().fit_sentences(encoder, sentences))
-    labelled = labelled_pairs([pairs.task for pairs in sets], options.data_dir / "sts")
-    ceilings = ceilings_of(systems, sets, labelled)
+    labeled = labeled_pairs([pairs.task for pairs in sets], options.data_dir / "sts")
+    ceilings = ceilings_of(systems, sets, labeled)
     return summary(score_sets(systems, sets, resamples=options.resamples, scorers=ceilings))
 
 

@@ -208,12 +208,12 @@ def _flow_seconds(rows: int, dim: int) -> float:
 
 
 def fit_scores(
-    system: SentenceEncoder, reference: list[str], queries: list[str], labelled: list[Evidence], seed: int
+    system: SentenceEncoder, reference: list[str], queries: list[str], labeled: list[Evidence], seed: int
 ) -> tuple[ScoreCalibrator, list[str]]:
     """What a cosine means (of a query and a text, if there are enough queries), and its thresholds as lines."""
     asked = queries if len(queries) >= FEWEST else None
     scores, lines = ScoreCalibrator(random_state=seed).fit_sentences(system, reference, asked), []
-    for pairs in (one.choosing for one in labelled if one.choosing.kind == "binary"):  # nothing was judged by this half
+    for pairs in (one.choosing for one in labeled if one.choosing.kind == "binary"):  # nothing was judged by this half
         try:
             scores.fit_labels(pair_cosines(system, pairs), pairs.target)
         except DataError as error:

@@ -117,7 +117,7 @@ class Case:
         text: Name of the text; empty where vectors have none.
         split: The text.
         queries: Queries without labels, each once; they choose nothing.
-        labelled: Evidence that was given.
+        labeled: Evidence that was given.
         evidence: All evidence, the one that decides first.
     """
 
@@ -127,7 +127,7 @@ class Case:
     text: str
     split: SplitText
     queries: list[str]
-    labelled: list[Evidence]
+    labeled: list[Evidence]
     evidence: list[Evidence]
 
     @classmethod
@@ -139,21 +139,21 @@ class Case:
             DataError: If a file is damaged, or there is too little text.
         """
         seed, most = request.seed, request.max_sentences + 2 * request.max_pairs + 1
-        labelled = [] if request.labels is None else [load_evidence(request.labels, seed)]
+        labeled = [] if request.labels is None else [load_evidence(request.labels, seed)]
         name, encoder, text, documents = _read_all(request, most)
-        if (labelled or request.ask) and not text:
-            given = "--labels" if labelled else "--ask"
+        if (labeled or request.ask) and not text:
+            given = "--labels" if labeled else "--ask"
             raise UsageError(f"{given} is about sentences, but vectors alone have none. Give their text, too.")
         queries = encoder.queries if isinstance(encoder, VectorEncoder) else []
         queries = queries if request.queries is None else load_queries(request.queries, seed)
         documents = _with_real_pairs(documents, encoder, request)
-        known = [sentence for one in labelled for sentence in one.sentences]
+        known = [sentence for one in labeled for sentence in one.sentences]
         split = split_text(documents, text or name, known, request.max_sentences, request.max_pairs, seed)
         mined = [Evidence(MINED, split.choosing, split.judging)] if split.choosing and split.judging else []
         # For search, pairs of a query and its text come before other labels.
         search = request.purpose == "search"
-        evidence = sorted([*labelled, *mined], key=lambda one: search and one.choosing.kind != "retrieval")
-        return cls(name, encoder, SharedPass(encoder), text, split, queries, labelled, evidence)
+        evidence = sorted([*labeled, *mined], key=lambda one: search and one.choosing.kind != "retrieval")
+        return cls(name, encoder, SharedPass(encoder), text, split, queries, labeled, evidence)
 
     @cached_property
     def own(self) -> SentenceEncoder:

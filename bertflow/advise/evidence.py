@@ -36,7 +36,7 @@ from bertflow.evaluation.significance import LEVEL, Difference, Place
 from bertflow.tables import Section
 
 FEWEST_LABELS = 100
-"""Fewest labelled pairs: with fewer, no interval can tell systems apart."""
+"""Fewest labeled pairs: with fewer, no interval can tell systems apart."""
 STAND_INS = 600
 """Docstring pairs: a third of them choose, the others judge."""
 UNKNOWN_WORDS = 0.1
@@ -64,7 +64,7 @@ class EvidenceKind:
 
 
 RANKING = {"hit@1": "hit@1", "mrr": "MRR", "random_median_cosine": "random median", "random_p95_cosine": "random 95 %"}
-LABELLED: Mapping[str, EvidenceKind] = {
+LABELED: Mapping[str, EvidenceKind] = {
     "graded": EvidenceKind(
         "graded labels", "cosine_spearman", "agreement with your scores", {"cosine_spearman": "Spearman"}
     ),
@@ -73,10 +73,10 @@ LABELLED: Mapping[str, EvidenceKind] = {
     ),
     "retrieval": EvidenceKind("retrieval labels", "mrr", "search quality", RANKING),
 }
-"""Kind of the labelled pairs -> how they are scored."""
-ASKED = replace(LABELLED["graded"], title="asked labels")
+"""Kind of the labeled pairs -> how they are scored."""
+ASKED = replace(LABELED["graded"], title="asked labels")
 """Judgements of pairs on which the candidates differ."""
-MINED = replace(LABELLED["retrieval"], title="mined pairs")
+MINED = replace(LABELED["retrieval"], title="mined pairs")
 """Evidence from the text itself."""
 STAND_IN = replace(MINED, title="docstring pairs")
 """Evidence from other text."""
@@ -116,7 +116,7 @@ class Evidence:
 
 
 def load_evidence(labels: str | Path | Pairs, seed: int) -> Evidence:
-    """Labelled pairs in two halves, split at random; all of those that ``fix --ask`` asked for, in both.
+    """Labeled pairs in two halves, split at random; all of those that ``fix --ask`` asked for, in both.
 
     Args:
         labels: Pairs, or a file; its columns tell their kind.
@@ -128,16 +128,16 @@ def load_evidence(labels: str | Path | Pairs, seed: int) -> Evidence:
     """
     if not isinstance(labels, Pairs) and (found := read_asked(labels)):
         return Evidence(ASKED, found[0], found[0], asked=found[1])
-    pairs = load_pairs(labels, tuple(LABELLED))
-    if pairs.kind not in LABELLED:
-        raise UsageError(f"Labels must be of the kinds {', '.join(LABELLED)}, got {pairs.kind}. Give other pairs.")
+    pairs = load_pairs(labels, tuple(LABELED))
+    if pairs.kind not in LABELED:
+        raise UsageError(f"Labels must be of the kinds {', '.join(LABELED)}, got {pairs.kind}. Give other pairs.")
     if len(pairs) < FEWEST_LABELS:
         raise DataError(
-            f"A verdict needs at least {FEWEST_LABELS} labelled pairs, half to choose by and half to judge by, got "
+            f"A verdict needs at least {FEWEST_LABELS} labeled pairs, half to choose by and half to judge by, got "
             f"{len(pairs)}. Label more pairs, or leave labels out."
         )
     rows = np.random.default_rng(seed).permutation(len(pairs))
-    return Evidence(LABELLED[pairs.kind], pairs.taken(rows[::2]), pairs.taken(rows[1::2]))
+    return Evidence(LABELED[pairs.kind], pairs.taken(rows[::2]), pairs.taken(rows[1::2]))
 
 
 def docstring_evidence(encoder: SentenceEncoder, text: Sequence[str] = ()) -> Evidence | None:

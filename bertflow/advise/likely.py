@@ -198,7 +198,7 @@ def made_for_sentences(encoder: SentenceEncoder) -> str:
     if not isinstance(encoder, TransformerEncoder):
         return ""
     if encoder.supervision is not None:
-        return "the encoder was fine-tuned on labelled pairs"
+        return "the encoder was fine-tuned on labeled pairs"
     try:
         with unsaid():  # what there is to say of the folder was said when it was opened
             own = parse_pooling(own_pooling(encoder.spec.folder))

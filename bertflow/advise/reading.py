@@ -202,14 +202,14 @@ class SplitText:
 
 
 def split_text(
-    documents: Documents, source: str, labelled: Sequence[str], max_sentences: int, max_pairs: int, seed: int
+    documents: Documents, source: str, labeled: Sequence[str], max_sentences: int, max_pairs: int, seed: int
 ) -> SplitText:
     """Put some documents aside: documents with pairs, if there are enough, else any. One that is repeated counts once.
 
     Args:
         documents: All documents.
         source: Name of the text.
-        labelled: Sentences of labelled pairs, which are not fitted on either.
+        labeled: Sentences of labeled pairs, which are not fitted on either.
         max_sentences: Largest number of sentences to fit on.
         max_pairs: Largest number of pairs to choose by, and as many to judge by.
         seed: Random seed for what is put aside.
@@ -241,14 +241,14 @@ def split_text(
         aside += others[: round(len(others) * len(aside) / len(paired))]
     pairs = unique_pairs(pair for document in aside for pair in document.pairs) if of_pairs else []
     texts = (text for document in aside for text in chain(document.sentences, *document.pairs))
-    known, left_out = set(map(text_key, labelled)), set(map(id, aside))
+    known, left_out = set(map(text_key, labeled)), set(map(id, aside))
     rest = [document for document in shuffled if id(document) not in left_out]
     fitted, rows = _fitted(rest, known | set(map(text_key, texts)), known, max_sentences)
     rows["put aside"] = sum(document.lines for document in aside)
     rows["empty"] = documents.lines - sum(document.lines for document in documents)
     rows["duplicates"] += documents.lines - sum(rows.values())
     if len(fitted) < FEWEST // 2:
-        raise _too_small(len(fitted), " that are neither put aside nor labelled")
+        raise _too_small(len(fitted), " that are neither put aside nor labeled")
     first, second = zip(*pairs, strict=True) if len(pairs) >= FEWEST_PAIRS else ((), ())
     usable = Pairs("mined pairs", first, second, kind="retrieval", source=source) if first else None
     return SplitText(
@@ -264,7 +264,7 @@ def split_text(
 
 
 def _fitted(
-    documents: Sequence[Document], taken: set[str], labelled: set[str], most: int
+    documents: Sequence[Document], taken: set[str], labeled: set[str], most: int
 ) -> tuple[list[str], dict[str, int]]:
     """The sentences that are not taken, each once, and what became of the lines of their documents."""
     found: list[str] = []
@@ -273,7 +273,7 @@ def _fitted(
         new = {key: sentence for sentence in document.sentences if (key := text_key(sentence)) not in taken}
         taken |= new.keys()
         kept, left = min(len(new), max(0, most - len(found))), document.lines
-        asked = sum(text_key(sentence) in labelled for sentence in document.sentences)
+        asked = sum(text_key(sentence) in labeled for sentence in document.sentences)
         for what, n in {"used": kept, "above max_sentences": len(new) - kept, "in the labels": asked}.items():
             rows[what] += (counted := min(left, n))
             left -= counted

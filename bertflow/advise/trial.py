@@ -70,7 +70,7 @@ class FitPlan:
     def of(cls, request: Request, case: Case) -> Self:
         """All candidates that can be fitted; where no pairs can choose, only what is likely."""
         source, dim, n = case.source, case.own.dim, len(case.split.fitted)
-        choose = case.labelled or (case.evidence and request.purpose == "search")
+        choose = case.labeled or (case.evidence and request.purpose == "search")
         chosen = request.rows if choose or request.candidates or request.ask else []
         tried, not_tried = trying.select_candidates(chosen, source, dim, n)
         ladders, searching, spare = dict.fromkeys((True, False), request.rows), {}, {}
@@ -195,7 +195,7 @@ def advise(request: Request) -> Advice:
     choices = _choices(request, case, plan, found, decision)
     split, seed, advised, own = case.split, request.seed, found.systems[decision.system], case.own
     asked = choose_pairs(found.systems, [*split.reference, *split.fitted], request.ask, seed) if request.ask else None
-    scores, thresholds = trying.fit_scores(advised, split.reference, case.queries, case.labelled, seed)
+    scores, thresholds = trying.fit_scores(advised, split.reference, case.queries, case.labeled, seed)
     domain, note = trying.fit_domain(advised.raw, split)
     geometry = {
         "fitted_raw": found.raw,

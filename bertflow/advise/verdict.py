@@ -46,10 +46,10 @@ STOOD_IN = "These pairs are not from your text: they support the change, but pro
 NOT_AGREED = "These pairs contradict the geometry, so this change is not used."
 NOT_KNOWN = "It may be tuned already, and calibration may make similarity worse."
 PROOF = (
-    f"For proof: --labels FILE with {FEWEST_LABELS} labelled pairs or more, better several hundred (columns "
+    f"For proof: --labels FILE with {FEWEST_LABELS} labeled pairs or more, better several hundred (columns "
     "sentence1, sentence2, score; or a, b, label; or query, text), or a text with 300 pairs in it (paragraphs of "
     "several sentences, documents between empty lines, or columns such as question and answer). --ask 100 writes a "
-    "table of the pairs most worth labelling."
+    "table of the pairs most worth labeling."
 )
 WITH_FLOW = (
     "This is the recipe {} without its flow. The flow takes longer; fitted on text of several kinds it added 0.5 to 1 "
@@ -129,8 +129,8 @@ def decide(
     recipe, safe = ("" if name in worse else name for name in ("" if refused else recipe, safe))
     wanted, standing = _wanted(evidence, purpose, looks_raw(raw, shape), recipe, safe)
     proved = standing == PROVEN
-    labelled = proved and not evidence[0].evidence.mined
-    against = () if labelled or wanted == RAW else tuple(vetoes(wanted) or ())
+    labeled = proved and not evidence[0].evidence.mined
+    against = () if labeled or wanted == RAW else tuple(vetoes(wanted) or ())
     system = wanted
     if against:
         system, standing = (RAW, "") if safe and vetoes(safe) else (safe or RAW, LIKELY)

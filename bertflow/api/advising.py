@@ -46,7 +46,7 @@ def fix(
     """Measure the geometry of an encoder on your text, try what could help, and say what to do.
 
     The verdict is one of: leave it, rescale the scores, whiten, use the flow, or you need labels. A change is proven if
-    it is significantly better than the raw encoder on held-out pairs. These pairs are labelled, or they are found
+    it is significantly better than the raw encoder on held-out pairs. These pairs are labeled, or they are found
     in the structure of the text: in paragraphs and documents (empty lines between them), or in columns such as question
     and answer. If nothing is proven, but the geometry is that of raw encoders, a change is likely to help. It is then
     written all the same, and the report says what would prove it. If something speaks against it, such as a text of one
@@ -56,7 +56,7 @@ def fix(
         encoder: Encoder to judge: a hub id or a folder. With ``vectors`` leave it out.
         text: Your text: txt, a table, or hub:owner/name. With ``vectors`` it is their text, a
             line for each vector, and may be left out.
-        labels: File of labelled pairs, with the columns sentence1, sentence2, score, or a, b, label (0 or 1), or query,
+        labels: File of labeled pairs, with the columns sentence1, sentence2, score, or a, b, label (0 or 1), or query,
             text; or the file that ``ask`` wrote, filled in.
         columns: Columns of a table that hold the text: one, or two as a,b, of which the first should find the second.
             Found by their names, or else by what they hold, by default.
@@ -65,7 +65,7 @@ def fix(
             your text. They choose nothing.
         purpose: What the encoder is used for: similarity (pairs that mean the same), search (the one right text for a
             query), topic (neighbors of one kind), or all of them. A change for one may harm another. For search, pairs
-            of a query and its text decide, labelled or mined, before other labels.
+            of a query and its text decide, labeled or mined, before other labels.
         vectors: Embeddings (n, dim) instead of an encoder: .npy, .parquet, or the folder of a store.
         query_vectors: Embeddings of real queries (m, dim), beside ``vectors``; as ``queries`` is beside an encoder.
         keep_vectors: Advise only a map of the encoder's own embeddings, so that vectors that exist can be kept. The
@@ -155,8 +155,8 @@ def score(
         output: File to write the result to: .tsv, .csv or .jsonl.
         false_match_rate: Share of random pairs that may pass as matches (default: 0.001, or 0.01 if the text of the
             percentiles is too small for that).
-        precision: With labels, instead of a rate: of the labelled pairs that pass, the share that should be matches.
-        recall: With labels, instead of a rate: of the labelled matches, the share that should pass.
+        precision: With labels, instead of a rate: of the labeled pairs that pass, the share that should be matches.
+        recall: With labels, instead of a rate: of the labeled matches, the share that should pass.
         domain: Text to compare with the fitting text: how ordinary each sentence is, and whether the whole has drifted,
             so that you should refit.
         fail_on_drift: With domain: end with exit code 4 if you should refit (docs/fix.md says when).

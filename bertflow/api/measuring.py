@@ -11,7 +11,7 @@ from typing_extensions import Unpack
 
 from bertflow import kinds
 from bertflow.data.corpus import load_sentences
-from bertflow.data.labelled import load_labels
+from bertflow.data.labeled import load_labels
 from bertflow.data.sts import StsSource, load_sts, load_tasks
 from bertflow.data.tables import table_suffix
 from bertflow.encoder.options import EncoderOptions
@@ -57,7 +57,7 @@ def evaluate(
         tasks: Tasks, suites and tables of your own, with commas (default: sts7; none with retrieval or binary).
         data_dir: Folder of the STS data; the default is the hub, at pinned revisions.
         retrieval: Table of queries and their texts, to be ranked as well; docstrings: some of the installed packages.
-        binary: Table of pairs labelled 0 or 1, scored by ROC AUC as well.
+        binary: Table of pairs labeled 0 or 1, scored by ROC AUC as well.
         similarity: cosine, dot, euclidean or manhattan.
         aggregation: Aggregation of the printed table: all, mean or wmean.
         compare: Baselines, with commas: raw,center,standardize,abtt(7),whitening(64),ridge(1),two-band(0.5),sif,...
@@ -101,7 +101,7 @@ def evaluate(
     """
     from bertflow.calibration.spelling import RAW
     from bertflow.evaluation.evaluating import Addition, evaluate_models
-    from bertflow.studies.ceiling import labelled_pairs
+    from bertflow.studies.ceiling import labeled_pairs
     from bertflow.studies.literature import PublishedFigures, matching
     from bertflow.studies.sections import CeilingStudy, LexicalStudy
 
@@ -121,7 +121,7 @@ def evaluate(
         if lines is not None:
             yield PublishedFigures(lines)
         if ceiling:
-            yield CeilingStudy(labelled_pairs(names, data_dir))
+            yield CeilingStudy(labeled_pairs(names, data_dir))
         if lexical:
             yield LexicalStudy(load_sts(lexical, data_dir), similarity)
 
@@ -197,7 +197,7 @@ def sweep(
         ```
     """
     from bertflow.calibration.spelling import RAW, parse_calibrator, split_spellings
-    from bertflow.data.labelled import is_conll, load_conll
+    from bertflow.data.labeled import is_conll, load_conll
     from bertflow.evaluation.poolings import ALL_BLOCKS, candidates, numbered_layers, sweep_poolings
     from bertflow.opening import load_transformer
     from bertflow.studies.probing import COMPARED, TOKENS, probe_texts, probe_words

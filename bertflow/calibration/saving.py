@@ -54,7 +54,7 @@ class Provenance:
     Attributes:
         encoder: The encoder's ``describe()``.
         text_hashes: Sorted hashes of the fitting text (``bertflow.text_keys``); None where it is unknown or forgotten.
-        labels: Names of labelled data that the encoder or the calibrator was trained on.
+        labels: Names of labeled data that the encoder or the calibrator was trained on.
     """
 
     encoder: Mapping[str, Any]

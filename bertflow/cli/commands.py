@@ -64,7 +64,7 @@ COMMANDS: Mapping[str, Row] = {
         trainer=True,
     ),
     "finetune": Row(
-        "fine-tune an encoder on labelled pairs, as SBERT does",
+        "fine-tune an encoder on labeled pairs, as SBERT does",
         "finetune",
         ("data.pairs",),
         ("skip_bad",),

@@ -19,7 +19,7 @@ from bertflow.registry import several
 
 Given = Mapping[str, Any]
 """The arguments of a command's function by name, None for what is as by default."""
-LABELLED = "to see what is better, label pairs of a query and its text: "
+LABELED = "to see what is better, label pairs of a query and its text: "
 """Words before a command with a file that only the user has, with the columns query and text."""
 QUESTION = "How does it work?"
 """Question to a new index."""
@@ -89,7 +89,7 @@ def _fix(given: Given, advice: Any) -> list[Words]:
     if advice.asked is not None:
         named = _options(given, "columns", "purpose", "queries", "pooling", "max_length")
         again = ["fix", given["encoder"], given["text"], *named, "--labels", folder / "ask.csv"]
-        return [f"once the scores are filled in: {_typed([*again, '--output', new_place(f'{folder}-labelled')])}"]
+        return [f"once the scores are filled in: {_typed([*again, '--output', new_place(f'{folder}-labeled')])}"]
     if (encoder := folder / "encoder").is_dir():
         if given["purpose"] == "search":
             index = new_place(folder / "text.index")
@@ -123,7 +123,7 @@ def _train(given: Given, run: Any, name: str = "train") -> list[Words]:
         # inspect names the folder fixed
         return _after(opened.get("model"), f"{run.folder}-fixed", calibrated=False, text=own, **how)
     judged = ["evaluate", run.folder, "--retrieval", "FILE" if text else DOCSTRINGS, "--compare", "raw,whitening"]
-    return [f"{LABELLED}{_typed(judged)}" if text else judged]
+    return [f"{LABELED}{_typed(judged)}" if text else judged]
 
 
 def _embed(given: Given, embedded: Any) -> list[Words]:

@@ -48,7 +48,7 @@ COLUMNS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     # One text, perhaps with something beside it.
     "sentences": (("query", "text"), ("text",), ("sentence",), *TEXTS[1:]),
     "queries": tuple((name,) for name in ("query", "question", "text", "sentence")),
-    "labelled": (("text", "label"), ("sentence", "label"), ("word", "label")),
+    "labeled": (("text", "label"), ("sentence", "label"), ("word", "label")),
     "answers": (
         *(("text", "questions"), ("text",), ("answer", "questions"), ("answer", "question"), ("answer",)),
         *(("description",), ("body",)),

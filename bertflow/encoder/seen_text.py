@@ -1,4 +1,4 @@
-"""Text that an encoder has seen: counted, for its pooling, or labelled, when it was fine-tuned.
+"""Text that an encoder has seen: counted, for its pooling, or labeled, when it was fine-tuned.
 
 Smooth inverse frequency gives a token a weight by its share of the corpus:
 
@@ -7,7 +7,7 @@ Smooth inverse frequency gives a token a weight by its share of the corpus:
 A token that was never counted has weight 1; for the faint one, the mean of the corpus. Special tokens do not count.
 
 A score on pairs whose labels were learned says nothing, and a score on their sentences says less. So a
-fine-tuned encoder keeps the names of the labelled data, which the evaluation refuses where they hold the scored labels,
+fine-tuned encoder keeps the names of the labeled data, which the evaluation refuses where they hold the scored labels,
 and the hashes of its sentences, which count as seen.
 
 Source: Arora et al. 2017, "A simple but tough-to-beat baseline for sentence embeddings", equation 3.
@@ -176,7 +176,7 @@ class WordCounts:
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-HASHES_FILE = "labelled_text.safetensors"
+HASHES_FILE = "labeled_text.safetensors"
 LEFT_OUT = "left_out"
 """Mark in that file that the hashes were left out on purpose: a file that is missing is damage."""
 
@@ -186,9 +186,9 @@ class Supervision:
     """Labels that an encoder was fine-tuned on.
 
     Attributes:
-        labels: Names of the labelled data: tasks, or files; of all stages, where it was fine-tuned more than once.
+        labels: Names of the labeled data: tasks, or files; of all stages, where it was fine-tuned more than once.
         tuned: How, in the last stage; ready for JSON.
-        text_hashes: Hashes (``bertflow.text_keys``) of both sides of all labelled pairs; None where they were left out.
+        text_hashes: Hashes (``bertflow.text_keys``) of both sides of all labeled pairs; None where they were left out.
     """
 
     labels: tuple[str, ...]

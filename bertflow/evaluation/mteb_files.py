@@ -64,7 +64,7 @@ def training_datasets(
 
     Args:
         seen: Task -> the share of its sentences that were in the fitting text; None where that is unknown.
-        labels: Names of labelled data the system was trained on.
+        labels: Names of labeled data the system was trained on.
         of_encoder: mteb tasks that the encoder's own weights were trained on; None if unknown.
 
     Returns:

@@ -69,7 +69,7 @@ class SystemFacts:
         name: Its name in the table.
         description: Its ``describe()``.
         hashes: Hashes of the text it was fitted on; None where that is unknown.
-        labels: Names of labelled data it was trained on.
+        labels: Names of labeled data it was trained on.
         text: The text that its calibrator was fitted on; None without one.
         embeds: Whether it embeds sentences; a ``PairScorer`` does not.
     """
@@ -105,7 +105,7 @@ class SystemFacts:
         return f", fitted {how} ({' and '.join(sorted(f'{name} on {n:,} rows' for name, n in rows.items()))})"
 
     def label_leak(self, task: str) -> str:
-        """The labelled data that holds labels of ``task``; empty where there is none."""
+        """The labeled data that holds labels of ``task``; empty where there is none."""
         return next((label for label in self.labels if task == label or task in SAME_LABELS.get(label, ())), "")
 
 
@@ -152,7 +152,7 @@ class Row(Measurement):
         ci_low: Lower end of the 95 % interval; None where nothing was resampled.
         ci_high: Upper end.
         seen: Share of the distinct scored sentences that stood in the fitting text; None where that is unknown.
-        label_leak: Labelled data the system was trained on that holds labels of this task; a forced score.
+        label_leak: Labeled data the system was trained on that holds labels of this task; a forced score.
         text_form: ``raw`` or ``senteval``.
         source: Where the pairs came from.
         description: The system's ``describe()``.

@@ -129,12 +129,12 @@ def candidate_figures(pairs: Pairs, sides: Sides, similarity: str, resamples: in
         DataError: If no query has both a right and a wrong candidate.
     """
     lists = lists_of(pairs)
-    labelled = set(zip(pairs.first, pairs.second, pairs.target.tolist(), strict=True))
-    distinct = {candidate[:2] for candidate in labelled}
+    labeled = set(zip(pairs.first, pairs.second, pairs.target.tolist(), strict=True))
+    distinct = {candidate[:2] for candidate in labeled}
     if twice := len(pairs) - len(distinct):
         logger.warning(
             "%s: %d candidates are in their list more than once and count each time; %d have both labels.",
-            *(pairs.task, twice, len(labelled) - len(distinct)),
+            *(pairs.task, twice, len(labeled) - len(distinct)),
         )
     scores = [SIMILARITIES[similarity].paired(first, second) for _, first, second in sides]
     ranks = [[right_places(row[at], pairs.target[at]) for at in lists] for row in scores]

@@ -1,6 +1,6 @@
 """What fine-tuning minimizes: how both sides' embeddings u and v are compared, a row each.
 
-    classification        cross-entropy of W [u; v; |u - v|], W without bias       labelled pairs, as SBERT
+    classification        cross-entropy of W [u; v; |u - v|], W without bias       labeled pairs, as SBERT
     regression            (cos(u, v) - score / 5)^2                                graded pairs
     in-batch-negatives    cross-entropy of scale * cos(u_i, v_j) over all j        pairs that belong together; the w_j
                                                                                    of all negatives are among the v_j

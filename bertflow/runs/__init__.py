@@ -49,7 +49,7 @@ class PairOptions:
     classes: list[str] | None = None
     """Names of the classes; by default contradiction, entailment, neutral."""
     only: str | None = None
-    """Class whose pairs belong together, such as entailment; for in-batch-negatives from labelled pairs."""
+    """Class whose pairs belong together, such as entailment; for in-batch-negatives from labeled pairs."""
     top_score: float = 5.0
     """The highest score in the files."""
     leave_out: str | None = None

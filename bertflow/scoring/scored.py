@@ -25,7 +25,7 @@ from bertflow.registry import lookup
 from bertflow.results import AbstractResult, Parts, ready_for_json
 from bertflow.scoring.domain import DOMAIN, UNCHECKED, DomainCheck, DomainReport
 from bertflow.scoring.drift import Outside
-from bertflow.scoring.labelled import CURVES, Labelled, LabelledThreshold, require_target
+from bertflow.scoring.labeled import CURVES, Labeled, LabeledThreshold, require_target
 from bertflow.scoring.random_pairs import Threshold, unseen_sample
 from bertflow.scoring.scores import SCORES, ScoreCalibrator
 from bertflow.tables import Table, cell
@@ -34,7 +34,7 @@ logger = logging.getLogger("bertflow")
 PREVIEW, BRIEF = 10, 3
 """Pairs that are shown, and those in an answer of 24 lines; a file gets all of them."""
 MOST = 0.5
-"""Share of the labelled non-matches that pass a threshold from which it is useless for such pairs."""
+"""Share of the labeled non-matches that pass a threshold from which it is useless for such pairs."""
 KINDS = "The threshold is for pairs of one kind of text. For names and their texts: --fit_on TEXTS --queries NAMES."
 """Line below pairs none of which passes."""
 UNCOUNTED = " Of the {:,} given, those that the encoder was fitted on do not count, nor more than --max_sentences."
@@ -48,7 +48,7 @@ class ScoredPairs(AbstractResult):
 
     Attributes:
         scores: The calibrator of scores, fitted or opened; None if no pairs were scored.
-        threshold: The cosine from which a pair is a match, by random pairs or by labelled ones.
+        threshold: The cosine from which a pair is a match, by random pairs or by labeled ones.
         pairs: The pairs that were scored; None if only a text was asked about.
         cosines: Their cosines (n,).
         outside: How many of the texts of the pairs are out of domain of the text of the random pairs; of query-text
@@ -59,7 +59,7 @@ class ScoredPairs(AbstractResult):
     """
 
     scores: ScoreCalibrator | None = None
-    threshold: Threshold | LabelledThreshold | None = None
+    threshold: Threshold | LabeledThreshold | None = None
     pairs: Pairs | None = None
     cosines: Float64 = field(default_factory=lambda: np.empty(0))
     outside: Outside | None = None
@@ -132,16 +132,16 @@ class ScoredPairs(AbstractResult):
             yield f"The whole result is in {self.output}."
 
     def _by_labels(self) -> Iterator[str]:
-        """How the labelled pairs fare at a threshold that random pairs chose."""
-        labelled = self.scores and self.scores.labelled_
-        if not labelled or not isinstance(self.threshold, Threshold):
+        """How the labeled pairs fare at a threshold that random pairs chose."""
+        labeled = self.scores and self.scores.labeled_
+        if not labeled or not isinstance(self.threshold, Threshold):
             return
-        passing = labelled.passing(self.threshold.value)
-        yield f"On the {len(labelled):,} labelled pairs: {passing}."
+        passing = labeled.passing(self.threshold.value)
+        yield f"On the {len(labeled):,} labeled pairs: {passing}."
         if passing.passed_others.value >= MOST:
             yield (
                 f"This threshold is useless for such pairs: it tells random pairs from related ones, and "
-                f"{passing.others:,} of {len(labelled.others):,} pairs that are labelled 0 pass, too. "
+                f"{passing.others:,} of {len(labeled.others):,} pairs that are labeled 0 pass, too. "
                 "Choose one by the labels: --precision P or --recall R."
             )
 
@@ -189,7 +189,7 @@ def score_pairs(
     for asked_for, kept in ((pairs, SCORES), (domain, DOMAIN)) if fit_on is None else ():
         if asked_for is not None:
             _kept(home, kept)
-    labelled = load_pairs(labels, "binary") if labels else None
+    labeled = load_pairs(labels, "binary") if labels else None
     asked, (text, name), (strange, _) = _pairs(pairs, columns), _sentences(fit_on, "The text"), _sentences(domain, "")
     wondered, of_queries = _sentences(queries, "The queries")
     found, check, system = ScoredPairs(), None, remembering(encoder)
@@ -205,9 +205,9 @@ def score_pairs(
             scores = ScoreCalibrator(method, seed).fit_sentences(system, text, wondered, progress)
         else:
             scores = ScoreCalibrator.load(_kept(home, SCORES), encoder)
-        if labelled is not None:
-            scores.fit_labels(pair_cosines(system, scores.asked(labelled), progress), labelled.target)
-        by_labels = partial((scores.labelled_ or Labelled((), ())).threshold, wanted, seed=scores.random_state)
+        if labeled is not None:
+            scores.fit_labels(pair_cosines(system, scores.asked(labeled), progress), labeled.target)
+        by_labels = partial((scores.labeled_ or Labeled((), ())).threshold, wanted, seed=scores.random_state)
         threshold = scores.threshold if by_rate else by_labels
         found = ScoredPairs(scores, scores.strict_threshold() if target is None else threshold(target))
         if asked is not None:

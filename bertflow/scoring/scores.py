@@ -28,7 +28,7 @@ from bertflow.errors import DataError, UsageError
 from bertflow.moments import require_finite
 from bertflow.records import Size, read_record, write_record
 from bertflow.registry import lookup
-from bertflow.scoring.labelled import CURVES, Labelled, Probability
+from bertflow.scoring.labeled import CURVES, Labeled, Probability
 from bertflow.scoring.random_pairs import RandomPairs, Threshold
 
 SCORES = "scores.json"
@@ -40,12 +40,12 @@ GRID = 1000
 RATES = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001)
 """False-match rates at which the number of independent pairs is noted."""
 ENOUGH = 1000
-"""Labelled pairs from which "auto" is isotonic."""
+"""Labeled pairs from which "auto" is isotonic."""
 LARGEST = 1.001
 """Largest cosine, since one in half precision may be above 1."""
 FEWEST_LABELS = 20
-"""Fewest labelled pairs to fit to."""
-KEPT = ("n", "pairs", "queries", "cosines", "at_least", "independent", "probability", "labelled")
+"""Fewest labeled pairs to fit to."""
+KEPT = ("n", "pairs", "queries", "cosines", "at_least", "independent", "probability", "labeled")
 """What a ``ScoresRecord`` and a ``ScoreCalibrator`` both hold, there with an underscore behind it."""
 
 
@@ -65,7 +65,7 @@ class ScoresRecord:
     at_least: list[int]
     independent: list[tuple[float, float]]
     probability: Probability | None
-    labelled: Labelled | None
+    labeled: Labeled | None
 
     def __post_init__(self) -> None:
         rises = all(np.diff(self.cosines) > 0) and all(np.diff([*self.at_least, 0]) < 0)
@@ -85,7 +85,7 @@ class ScoreCalibrator:
 
     Attributes:
         probability_: The fitted ``Probability``; None without labels.
-        labelled_: The cosines that it was fitted to, by label; None without labels.
+        labeled_: The cosines that it was fitted to, by label; None without labels.
         n_: Number of embeddings that the random pairs are made of.
         queries_: Number of queries, if the random pairs are of a query and a text; else 0.
         pairs_: Number of random pairs.
@@ -95,7 +95,7 @@ class ScoreCalibrator:
     def __init__(self, method: str = "auto", random_state: int = 0) -> None:
         self.method, self.random_state = method, random_state
         self.probability_: Probability | None = None
-        self.labelled_: Labelled | None = None
+        self.labeled_: Labeled | None = None
         self.made_by_, self.n_, self.pairs_, self.queries_ = Identity(), 0, 0, 0
         self.cosines_, self.at_least_ = list[float](), list[int]()
         self.independent_: list[tuple[float, float]] = []
@@ -183,7 +183,7 @@ class ScoreCalibrator:
         by_size = "isotonic" if len(s) >= ENOUGH else "logistic"
         method = by_size if self.method == "auto" else self.method
         self.probability_ = Probability(method, lookup("method", CURVES, method).fit(s, y), len(y), int(y.sum()))
-        self.labelled_ = Labelled.of(s, y)
+        self.labeled_ = Labeled.of(s, y)
         return self
 
     def share(self, cosines: ArrayLike) -> Float64:
@@ -196,7 +196,7 @@ class ScoreCalibrator:
         return 100 * (1 - self.share(cosines))
 
     def probability(self, cosines: ArrayLike) -> Float64:
-        """Probability of a match, among pairs as they were labelled.
+        """Probability of a match, among pairs as they were labeled.
 
         Raises:
             UsageError: Without labels.

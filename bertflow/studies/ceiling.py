@@ -11,7 +11,7 @@ regression of the gold score on the two embeddings of a pair, fitted to the labe
                  regression under an RBF kernel, by Nystroem's approximation, beside the cosines
     labels       the task's own pairs; for STS-B its train part; for SICK-R its train and trial parts
     folds        whole components of the graph whose edges are pairs: no sentence, by its text key, stands in two folds.
-                 A pair is scored by what was fitted to labelled pairs of the other four folds
+                 A pair is scored by what was fitted to labeled pairs of the other four folds
     choice       strengths and weights, for each fold, on predictions across the other four
 
 As cosines alone are among what is weighed, it falls back to the best of them where labels add nothing. Kernel, inputs
@@ -51,7 +51,7 @@ RAW = "raw"
 """The system whose embeddings the ceiling is read from."""
 CEILING = "ceiling"
 """Name of the ceiling in tables."""
-LABELLED: Mapping[str, tuple[str, ...]] = {
+LABELED: Mapping[str, tuple[str, ...]] = {
     "stsb": ("stsb-train",),
     "stsb-dev": ("stsb-train",),
     "sickr": ("sickr-train", "sickr-trial"),
@@ -79,18 +79,18 @@ class SupervisedCeiling:
     Attributes:
         encoder: The raw encoder.
         sets: What will be scored.
-        labelled: Task -> the labelled pairs that it is predicted from; a task that is missing here uses its own pairs.
+        labeled: Task -> the labeled pairs that it is predicted from; a task that is missing here uses its own pairs.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
     """
 
     encoder: SentenceEncoder
     sets: Sequence[Pairs]
-    labelled: Mapping[str, Pairs]
+    labeled: Mapping[str, Pairs]
     progress: bool | None = None
 
     def facts(self, name: str) -> SystemFacts:
         """What a report says of it: as the encoder, with all text that is whitened together."""
-        text = unique_sentences([*self.sets, *self.labelled.values()])
+        text = unique_sentences([*self.sets, *self.labeled.values()])
         description = {**self.encoder.describe(), "supervised": "cross-validated"}
         return SystemFacts(name, description, hash_texts(text), labels=(), embeds=False)
 
@@ -100,26 +100,26 @@ class SupervisedCeiling:
         Raises:
             DataError: If there are too few pairs to be split, or their labels do not differ.
         """
-        labelled = self.labelled.get(pairs.task)
-        if labelled is None and pairs.task in TASKS and TASKS[pairs.task].aggregation != "all":
+        labeled = self.labeled.get(pairs.task)
+        if labeled is None and pairs.task in TASKS and TASKS[pairs.task].aggregation != "all":
             # Sub-sets with scales of their own.
             result = np.empty(len(pairs))
             for members in members_of(pairs.subsets).values():
                 result[members] = self._predicted(pairs.taken(members), None)
             return result
-        return self._predicted(pairs, labelled)
+        return self._predicted(pairs, labeled)
 
-    def _predicted(self, pairs: Pairs, labelled: Pairs | None) -> Float64:
-        both = pairs if labelled is None else joined([pairs, labelled])
-        has_label = np.arange(len(both)) >= (0 if labelled is None else len(pairs))
+    def _predicted(self, pairs: Pairs, labeled: Pairs | None) -> Float64:
+        both = pairs if labeled is None else joined([pairs, labeled])
+        has_label = np.arange(len(both)) >= (0 if labeled is None else len(pairs))
         folds = sentence_folds(both)
         for fold in range(FOLDS):
             inside, outside = (both.target[has_label & (folds == fold)], both.target[has_label & (folds != fold)])
             if not len(inside) or len(np.unique(outside)) < 2:
                 raise DataError(
-                    f"The ceiling of {pairs.task} needs labelled pairs in each of {FOLDS} folds, and different scores "
+                    f"The ceiling of {pairs.task} needs labeled pairs in each of {FOLDS} folds, and different scores "
                     f"outside of each, got {len(inside)} pairs in fold {fold + 1} and {len(np.unique(outside))} scores "
-                    "outside. Give more labelled pairs."
+                    "outside. Give more labeled pairs."
                 )
         sentences = both.sentences
         x = self.encoder.encode(sentences, progress=self.progress)
@@ -154,29 +154,29 @@ def sentence_folds(pairs: Pairs) -> Intp:
 
 
 def nested_ridge(
-    designs: Sequence[Design], gold: Float64, folds: Intp, labelled: Bools, advance: Advance = int
+    designs: Sequence[Design], gold: Float64, folds: Intp, labeled: Bools, advance: Advance = int
 ) -> Float64:
     """Predictions (n,) of stacked ridge regressions by nested cross-validation.
 
-    For each fold, all is decided on the labelled pairs of the other folds, each of them predicted without both folds:
+    For each fold, all is decided on the labeled pairs of the other folds, each of them predicted without both folds:
     the strength of each design by Spearman, then weights of the designs, none negative, by least squares.
 
     Args:
         designs: What is regressed on.
-        gold: Gold scores (n,); only those of labelled pairs are read.
+        gold: Gold scores (n,); only those of labeled pairs are read.
         folds: Fold of each pair.
-        labelled: Which pairs are fitted to.
+        labeled: Which pairs are fitted to.
         advance: Is told of each design that is done.
 
     Source of the weights: Breiman 1996, "Stacked regressions".
     """
     predicted = []
     for design in designs:
-        predicted.append(_left_out(design, gold, folds, labelled))
+        predicted.append(_left_out(design, gold, folds, labeled))
         advance(1)
     result = np.empty(len(gold))
     for fold in range(FOLDS):
-        scored, others = folds == fold, labelled & (folds != fold)
+        scored, others = folds == fold, labeled & (folds != fold)
         ranks = _unit_ranks(gold[others])
         best = np.stack([one[fold][(_unit_ranks(one[fold][:, others]) @ ranks).argmax()] for one in predicted])
         mean = gold[others].mean()
@@ -185,13 +185,13 @@ def nested_ridge(
     return result
 
 
-def _left_out(design: Design, gold: Float64, folds: Intp, labelled: Bools) -> Float64:
-    """Predictions (folds, strengths, n): entry k of a pair in fold j is made from labelled pairs in neither k nor j."""
+def _left_out(design: Design, gold: Float64, folds: Intp, labeled: Bools) -> Float64:
+    """Predictions (folds, strengths, n): entry k of a pair in fold j is made from labeled pairs in neither k nor j."""
     columns, penalties = design
     members = [folds == fold for fold in range(FOLDS)]
-    own = [columns[labelled & one] for one in members]
+    own = [columns[labeled & one] for one in members]
     grams = np.stack([one.T @ one for one in own])
-    products = np.stack([one.T @ gold[labelled & where] for one, where in zip(own, members, strict=True)])
+    products = np.stack([one.T @ gold[labeled & where] for one, where in zip(own, members, strict=True)])
     result = np.empty((FOLDS, len(penalties), len(gold)))
     for k in range(FOLDS):
         for j in range(k, FOLDS):
@@ -255,13 +255,13 @@ def _scaled(columns: Float64) -> Float64:
     return centered / np.sqrt(max(centered.var(0).sum(), np.finfo(float).tiny))
 
 
-def labelled_pairs(tasks: Sequence[str], data_dir: str | Path) -> dict[str, Pairs]:
-    """Labelled pairs of other tasks that each task is predicted from; see ``load_sts`` for what is refused."""
-    return {task: joined([load_sts(one, data_dir) for one in LABELLED[task]]) for task in tasks if task in LABELLED}
+def labeled_pairs(tasks: Sequence[str], data_dir: str | Path) -> dict[str, Pairs]:
+    """Labeled pairs of other tasks that each task is predicted from; see ``load_sts`` for what is refused."""
+    return {task: joined([load_sts(one, data_dir) for one in LABELED[task]]) for task in tasks if task in LABELED}
 
 
 def ceilings_of(
-    systems: Systems, sets: Sequence[Pairs], labelled: Mapping[str, Pairs], progress: bool | None = None
+    systems: Systems, sets: Sequence[Pairs], labeled: Mapping[str, Pairs], progress: bool | None = None
 ) -> dict[str, SupervisedCeiling]:
     """The ceiling of each raw encoder among some systems, by the name it has in tables.
 
@@ -274,5 +274,5 @@ def ceilings_of(
             ceiling = CEILING + name.removeprefix(RAW)
             if ceiling in systems:
                 raise UsageError(f"Two systems would be called {ceiling!r}. Name one as NAME=path, or leave one out.")
-            found[ceiling] = SupervisedCeiling(system, sets, labelled, progress=progress)
+            found[ceiling] = SupervisedCeiling(system, sets, labeled, progress=progress)
     return found

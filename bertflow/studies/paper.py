@@ -256,7 +256,7 @@ def _notes(lines: Sequence[PaperLine], maker: LineMaker, forms: str) -> tuple[st
         "Spearman of the cosine x 100; of STS12-16 the mean over sub-sets weighted by their pairs (wmean); at most "
         f"{MAX_LENGTH} tokens; {forms} text, where the paper read STS12-16 as SentEval tokenized it.",
         "The flow as released: presets paper-tf and paper-tf-nli, the encoder in the loop with its dropout on. "
-        "flow (target) is fitted on the unlabelled sentences of the scored task (transductive).",
+        "flow (target) is fitted on the unlabeled sentences of the scored task (transductive).",
         f"± is the standard deviation over {seeds} seeds of the flow, with n - 1; intervals are 95 %, of pairs and of "
         "seeds."
         if seeds > 1

@@ -34,7 +34,7 @@ from sklearn.preprocessing import StandardScaler
 from bertflow import TransformerEncoder
 from bertflow.array_types import Bools, Float32, Float64, Intp
 from bertflow.calibration.spelling import RAW, parse_calibrator
-from bertflow.data.labelled import LabelledText, TaggedText, entities
+from bertflow.data.labeled import LabeledText, TaggedText, entities
 from bertflow.encoder.words import encode_words, word_places
 from bertflow.errors import DataError, without_null_warnings
 from bertflow.evaluation.poolings import WEIGHTED, recipe_of, try_poolings
@@ -73,7 +73,7 @@ class TextProbe(Sweep):
 
 def probe_texts(
     encoder: TransformerEncoder,
-    labelled: LabelledText,
+    labeled: LabeledText,
     poolings: Sequence[str],
     folds: int = 5,
     seed: int = 0,
@@ -83,7 +83,7 @@ def probe_texts(
 
     Args:
         encoder: The encoder, as for ``sweep_poolings``.
-        labelled: Texts and their labels.
+        labeled: Texts and their labels.
         poolings: Spellings.
         folds: Two or more.
         seed: Random seed for the folds.
@@ -92,32 +92,32 @@ def probe_texts(
     Raises:
         DataError: If a label has fewer texts than there are folds.
     """
-    counts, n = Counter(labelled.labels), len(labelled.labels)
+    counts, n = Counter(labeled.labels), len(labeled.labels)
     label, fewest = counts.most_common()[-1]
     if fewest < folds:
         raise DataError(
             f"Every label needs a text in each of {folds} folds, but {label!r} has {fewest}. "
             "Give more text, or fewer folds."
         )
-    encoder.count_tokens(labelled.texts)
+    encoder.count_tokens(labeled.texts)
 
     def measure(candidate: Candidate, x: Float32) -> Iterator[SweepRow]:
         if candidate.pooling != WEIGHTED:
-            found = accuracy_of_folds(x, labelled.labels, folds, seed)
+            found = accuracy_of_folds(x, labeled.labels, folds, seed)
             accuracy, deviation = float(found.mean()), float(found.std(ddof=1))
             facts = {"accuracy": accuracy, "deviation": deviation}
             yield SweepRow(candidate, "accuracy", accuracy, (number(accuracy), number(deviation)), facts)
 
-    rows, scratch = try_poolings(encoder, labelled.texts, poolings, measure, progress)
+    rows, scratch = try_poolings(encoder, labeled.texts, poolings, measure, progress)
     majority, described = max(counts.values()) / n, recipe_of(encoder)
     how = (
         f"Accuracy x 100 of a logistic regression, mean and standard deviation over {folds} stratified folds "
-        f"(seed {seed}); {n} texts of {labelled.source}, {len(counts)} labels, "
+        f"(seed {seed}); {n} texts of {labeled.source}, {len(counts)} labels, "
         f"the most frequent label has {number(majority)} % of the texts; "
         f"{described['encoder']}."
     )
     about = {"n": n, "labels": len(counts), "majority": majority, "folds": folds, "seed": seed}
-    return TextProbe(["accuracy"], rows, described, {**about, "source": labelled.source}, [how], scratch)
+    return TextProbe(["accuracy"], rows, described, {**about, "source": labeled.source}, [how], scratch)
 
 
 def accuracy_of_folds(x: Float32, labels: Sequence[str], folds: int, seed: int) -> Float64:

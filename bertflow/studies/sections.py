@@ -48,16 +48,16 @@ class CeilingStudy(Addition):
     """The ceiling of each raw encoder among the systems, and which share of its gap the others close.
 
     Attributes:
-        labelled: Task -> the labelled pairs of other tasks that it is predicted from.
+        labeled: Task -> the labeled pairs of other tasks that it is predicted from.
     """
 
-    labelled: Mapping[str, Pairs]
+    labeled: Mapping[str, Pairs]
 
     def scorers(
         self, systems: Systems, sets: Sequence[Pairs], progress: bool | None
     ) -> Mapping[str, SupervisedCeiling]:
         """The ceilings."""
-        return ceilings_of(systems, sets, self.labelled, progress)
+        return ceilings_of(systems, sets, self.labeled, progress)
 
     def add_to(self, report: Report, *_: Any) -> Report:
         """A section for each ceiling."""

@@ -128,7 +128,7 @@ def test_the_lines_of_plain_text_add_up(encoder, tmp_path):
     )
 
 
-def test_lines_that_are_labelled_are_counted(encoder, tmp_path):
+def test_lines_that_are_labeled_are_counted(encoder, tmp_path):
     lines = plain(600)
     cells = [f"{one}\t{other}\t{k % 5}" for k, (one, other) in enumerate(zip(lines[:100], lines[100:], strict=False))]
     (tmp_path / "labels.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *cells]) + "\n")

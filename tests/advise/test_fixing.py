@@ -9,7 +9,7 @@ from sentence_transformers import SentenceTransformer
 
 import bertflow
 from bertflow.advise import candidates as fix_candidates
-from bertflow.advise.evidence import LABELLED, load_evidence
+from bertflow.advise.evidence import LABELED, load_evidence
 from bertflow.advise.reading import read_documents, split_text
 from bertflow.advise.verdict import LIKELY
 from bertflow.breadth import RICH
@@ -280,7 +280,7 @@ def test_halves_hold_each_pair_once(shared_data, tmp_path):
     evidence = load_evidence(str(tuning(shared_data, tmp_path, 200)), seed=0)
     halves = (evidence.choosing, evidence.judging)
     pairs = [pair for half in halves for pair in zip(half.first, half.second, half.target, strict=True)]
-    assert evidence.kind is LABELLED["graded"]
+    assert evidence.kind is LABELED["graded"]
     assert len(pairs) == 200
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from bertflow.advise.evidence import LABELLED, MINED, STAND_IN, Evidence, Judgement, announced
+from bertflow.advise.evidence import LABELED, MINED, STAND_IN, Evidence, Judgement, announced
 from bertflow.advise.likely import CENTERED, FEW, PURPOSES, WIDEST, Geometry, Shape, fallbacks, linear_form, recipes
 from bertflow.advise.verdict import (
     FOR_SEARCH,
@@ -63,7 +63,7 @@ class HalfReport:
         ]
 
 
-def figures(kind=LABELLED["graded"], choosing=(0.5, 0.4, 0.3, 0.2), lead=NOISE, gains=NOISE, candidates=CANDIDATES):
+def figures(kind=LABELED["graded"], choosing=(0.5, 0.4, 0.3, 0.2), lead=NOISE, gains=NOISE, candidates=CANDIDATES):
     """What evidence measured.
 
     Args:
@@ -321,7 +321,7 @@ def test_wide_vectors_are_made_narrow_enough_for_an_index():
 
 
 def test_what_can_be_said_is_announced():
-    evidence = [Evidence(LABELLED["graded"], range(60), range(60)), Evidence(MINED, range(200), range(200))]
+    evidence = [Evidence(LABELED["graded"], range(60), range(60)), Evidence(MINED, range(200), range(200))]
     assert announced(evidence, "", "all") == (
         "120 graded labels decide: half of them choose the change, half test it, and may prove it; 400 "
         "mined pairs are shown, too"
@@ -388,11 +388,11 @@ def test_without_pairs_the_reasons_say_what_is_missing():
     [
         ([MINED], "similarity", MINED_ONLY),
         ([MINED], "search", None),
-        ([LABELLED["graded"], MINED], "similarity", None),
-        ([LABELLED["graded"], MINED], "all", SIMILARITY_ONLY),
-        ([LABELLED["binary"]], "search", SIMILARITY_ONLY),
-        ([LABELLED["retrieval"]], "search", None),
-        ([LABELLED["retrieval"]], "topic", SEARCH_ONLY),
+        ([LABELED["graded"], MINED], "similarity", None),
+        ([LABELED["graded"], MINED], "all", SIMILARITY_ONLY),
+        ([LABELED["binary"]], "search", SIMILARITY_ONLY),
+        ([LABELED["retrieval"]], "search", None),
+        ([LABELED["retrieval"]], "topic", SEARCH_ONLY),
     ],
 )
 def test_a_proven_change_says_what_its_pairs_do_not_measure(kinds, purpose, said):
@@ -438,7 +438,7 @@ def test_what_divides_by_nothing_takes_the_place_of_what_is_vetoed():
         ("search", MINED, "raw"),
         ("all", MINED, "raw"),
         ("topic", MINED, "whitening(8)"),  # mined pairs measure search
-        ("topic", LABELLED["graded"], "raw"),
+        ("topic", LABELED["graded"], "raw"),
     ],
 )
 def test_pairs_that_measure_the_purpose_keep_a_safe_candidate_from_the_encoder(purpose, kind, system):

@@ -33,8 +33,8 @@ def data(tmp_path_factory):
     (folder / "stsb.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *lines]) + "\n")
     pairs = [f"{' '.join(rng.choice(WORDS, 3))}\t{' '.join(rng.choice(WORDS, 5))}" for _ in range(20)]
     (folder / "faq.tsv").write_text("\n".join(["query\ttext", *dict.fromkeys(pairs)]) + "\n")
-    labelled = [f"{' '.join(rng.choice(WORDS, 3))}\t{' '.join(rng.choice(WORDS, 5))}\t{at % 2}" for at in range(20)]
-    (folder / "qnli.tsv").write_text("\n".join(["a\tb\tlabel", *labelled]) + "\n")
+    labeled = [f"{' '.join(rng.choice(WORDS, 3))}\t{' '.join(rng.choice(WORDS, 5))}\t{at % 2}" for at in range(20)]
+    (folder / "qnli.tsv").write_text("\n".join(["a\tb\tlabel", *labeled]) + "\n")
     return folder
 
 

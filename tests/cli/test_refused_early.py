@@ -311,7 +311,7 @@ EARLY = {
         "--save BERT": "BERT is not empty and is not an encoder that was saved with its scores",
         "--precision 2 --labels labels.tsv": "A precision lies above 0 and is at most 1, got 2",
         "--recall 0 --labels labels.tsv": "A recall lies above 0",
-        "--precision 0.9": "A precision needs labelled pairs",
+        "--precision 0.9": "A precision needs labeled pairs",
     },
     "score nothing": {
         "": "There is nothing to score. Give a table of PAIRS, or a text with --domain.",

@@ -31,8 +31,8 @@ def files(tmp_path_factory):
     pairs = list(zip(sentences(30, 2), sentences(30, 3), strict=True))
     lines = ["sentence1\tsentence2", *(f"{a}\t{b}" for a, b in pairs), f"{pairs[0][0]}\t{pairs[0][0]}"]
     (folder / "pairs.tsv").write_text("\n".join(lines) + "\n")
-    labelled = [(a, b, 0) for a, b in pairs] + [(a, f"{a} in", 1) for a, _ in pairs]
-    (folder / "labels.tsv").write_text("a\tb\tlabel\n" + "".join(f"{a}\t{b}\t{y}\n" for a, b, y in labelled))
+    labeled = [(a, b, 0) for a, b in pairs] + [(a, f"{a} in", 1) for a, _ in pairs]
+    (folder / "labels.tsv").write_text("a\tb\tlabel\n" + "".join(f"{a}\t{b}\t{y}\n" for a, b, y in labeled))
     return folder
 
 

@@ -39,7 +39,7 @@ def test_the_next_commands_work_as_they_stand(command, place, capsys, monkeypatc
     lines = "".join(capsys.readouterr().out.split("\nnext: ")[1:])
     assert bool(lines) != command.startswith("transform")  # what is mapped needs no other map
     for line in lines.splitlines():
-        name, *rest = shlex.split(line.removeprefix(suggestions.LABELLED).replace(" FILE ", " FILE.tsv "))
+        name, *rest = shlex.split(line.removeprefix(suggestions.LABELED).replace(" FILE ", " FILE.tsv "))
         assert name == "bertflow"
         if rest[0] != "demo":
             small = SMALL.get(" ".join(rest[:2]), SMALL.get(rest[0], ()))
@@ -52,7 +52,7 @@ def test_a_training_on_the_docstrings_is_judged_on_them_and_one_on_text_of_yours
     run = SimpleNamespace(status="done", note="", folder=tmp_path, record=record)
     lines = [next_lines("train", {"text": TextOptions(text)}, run) for text in (None, "mine.txt")]
     assert lines[0].endswith(" --retrieval docstrings --compare raw,whitening")
-    assert lines[1].startswith(f"\nnext: {suggestions.LABELLED}bertflow evaluate ")
+    assert lines[1].startswith(f"\nnext: {suggestions.LABELED}bertflow evaluate ")
 
 
 def test_after_a_flow_that_was_not_trained_comes_fix_or_more_text(tmp_path):
@@ -97,7 +97,7 @@ def test_who_asks_for_pairs_is_shown_how_to_give_their_scores(tmp_path):
     given = {"encoder": "bert", "text": "a.csv", "columns": "body", "purpose": "search", "vectors": None}
     line = next_lines("fix", given, advice)
     again = f"bertflow fix bert a.csv --columns body --purpose search --labels {tmp_path}/fixed/ask.csv"
-    assert line == f"\nnext: once the scores are filled in: {again} --output {tmp_path}/fixed-labelled"
+    assert line == f"\nnext: once the scores are filled in: {again} --output {tmp_path}/fixed-labeled"
 
 
 def test_who_adapts_to_a_text_is_shown_how_to_see_what_it_finds(tmp_path):

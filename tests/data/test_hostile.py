@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertflow.data.corpus import load_answer_labels, load_answers, load_sentences, read_frequencies
-from bertflow.data.labelled import is_conll, load_conll, load_labels
+from bertflow.data.labeled import is_conll, load_conll, load_labels
 from bertflow.data.lines import skip_bad
 from bertflow.data.pairs import PAIR_KINDS, load_pairs, load_related
 from bertflow.data.sts import load_graded, load_sts, scored_pairs

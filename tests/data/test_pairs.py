@@ -100,7 +100,7 @@ def test_pairs_are_taken_with_all_that_belongs_to_them(write):
          + "".join(f"{k}\t{a}\t{b}\t{c.upper()}\n" for k, (a, b, c) in enumerate(ROWS))),
     ],
 )  # fmt: skip
-def test_labelled_pairs_are_read_from_every_layout(name, content, write):
+def test_labeled_pairs_are_read_from_every_layout(name, content, write):
     pairs = load_pairs(write(name, content), "classes")
     assert list(zip(pairs.first, pairs.second, strict=True)) == [row[:2] for row in ROWS]
     assert [pairs.classes[target] for target in pairs.target] == [row[2] for row in ROWS]

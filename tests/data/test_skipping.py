@@ -10,7 +10,7 @@ import pytest
 
 import bertflow
 from bertflow.data.corpus import load_answers, load_sentences
-from bertflow.data.labelled import load_labels
+from bertflow.data.labeled import load_labels
 from bertflow.data.pairs import load_pairs
 from bertflow.data.sts_tasks import semeval_table
 from bertflow.data.tables import open_table

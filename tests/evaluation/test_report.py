@@ -109,10 +109,10 @@ def test_all_kinds_of_pairs_share_one_table(pairs):
 
 def test_a_summary_counts_the_tasks_of_one_kind_alone():
     graded = [toy_pairs(task, (30,)) for task in ("news", "chat", "mail")]
-    labelled = [replace(toy_pairs(task, (40,)), kind="binary", target=np.arange(40) % 2) for task in ("qnli", "qqp")]
-    report = score_sets({"one": ToyEncoder(), "two": ToyEncoder(seed=1)}, [*graded, *labelled], resamples=50)
+    labeled = [replace(toy_pairs(task, (40,)), kind="binary", target=np.arange(40) % 2) for task in ("qnli", "qqp")]
+    report = score_sets({"one": ToyEncoder(), "two": ToyEncoder(seed=1)}, [*graded, *labeled], resamples=50)
     sts, binary = report.comparison()
-    for line, own, others in ((sts, graded, labelled), (binary, labelled, graded)):
+    for line, own, others in ((sts, graded, labeled), (binary, labeled, graded)):
         counted = re.search(r"better on (\d), worse on (\d)(?:, no significant difference on (.*))?\.", line)
         same = (counted[3] or "").split(", ") if counted[3] else []
         assert int(counted[1]) + int(counted[2]) + len(same) == len(own)

@@ -267,7 +267,7 @@ def test_a_second_stage_forgets_nothing(tiny_bert, tmp_path):
 
 def test_a_folder_that_lost_the_text_of_its_labels_is_refused(tiny_bert, tmp_path):
     fit_siamese(opened(tiny_bert), PAIRS, trainer={"max_steps": 1}, **BRISK).save(tmp_path / "tuned")
-    path = tmp_path / "tuned" / "labelled_text.safetensors"
+    path = tmp_path / "tuned" / "labeled_text.safetensors"
     path.unlink()
     with pytest.raises(DataError, match=rf"^{path} is missing from the encoder folder. .+ copy it whole"):
         opened(tmp_path / "tuned")

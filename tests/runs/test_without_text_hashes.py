@@ -82,7 +82,7 @@ KEPT, COUNTED = "text_hashes.safetensors", "token_counts.safetensors"
         (embedded, {"text_hashes.npy"}),
         (fitted, {KEPT}),
         (trained, {KEPT, COUNTED, "text_hashes.npy"}),
-        (finetuned, {KEPT, COUNTED, "labelled_text.safetensors"}),
+        (finetuned, {KEPT, COUNTED, "labeled_text.safetensors"}),
         (exported, {KEPT, COUNTED}),
         (scored, {KEPT, COUNTED}),
     ],

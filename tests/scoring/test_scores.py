@@ -36,7 +36,7 @@ def fitted():
 
 
 @pytest.fixture(scope="module")
-def labelled():
+def labeled():
     rng = np.random.default_rng(0)
     cosines = rng.uniform(-0.2, 1, 3000)
     return cosines, (rng.random(3000) < 1 / (1 + np.exp(-8 * (cosines - 0.6)))).astype(int)
@@ -143,8 +143,8 @@ def test_a_threshold_that_copies_reach_is_said_to_tell_nothing():
     )
 
 
-def test_the_curves_are_those_of_scikit_learn(labelled):
-    cosines, labels = labelled
+def test_the_curves_are_those_of_scikit_learn(labeled):
+    cosines, labels = labeled
     mine = ScoreCalibrator("isotonic").fit_labels(cosines, labels).probability(cosines)
     theirs = IsotonicRegression(out_of_bounds="clip").fit(cosines, labels).predict(cosines)
     np.testing.assert_allclose(mine, theirs.clip(1 / 3002, 3001 / 3002), atol=1e-12)
@@ -154,8 +154,8 @@ def test_the_curves_are_those_of_scikit_learn(labelled):
     np.testing.assert_allclose(mine, theirs, atol=1e-9)
 
 
-def test_auto_is_logistic_for_few_labels_and_isotonic_for_many(labelled):
-    cosines, labels = labelled
+def test_auto_is_logistic_for_few_labels_and_isotonic_for_many(labeled):
+    cosines, labels = labeled
     methods = [ScoreCalibrator().fit_labels(cosines[:n], labels[:n]).probability_.method for n in (999, 1000)]
     assert methods == ["logistic", "isotonic"]
 
@@ -168,8 +168,8 @@ def test_separable_labels_stay_finite():
 
 
 @pytest.mark.parametrize("method", ["isotonic", "logistic"])
-def test_what_is_loaded_says_the_same(method, labelled, tmp_path):
-    scores = ScoreCalibrator(method).fit(text(300)).fit_labels(*labelled)
+def test_what_is_loaded_says_the_same(method, labeled, tmp_path):
+    scores = ScoreCalibrator(method).fit(text(300)).fit_labels(*labeled)
     scores.save(tmp_path)
     loaded = ScoreCalibrator.load(tmp_path, None)
     asked = np.linspace(-1, 1, 201)

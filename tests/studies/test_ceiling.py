@@ -21,7 +21,7 @@ from bertflow.evaluation.mteb_files import mteb_files
 from bertflow.evaluation.sides import row_numbers
 from bertflow.moments import Moments
 from bertflow.studies import ceiling
-from bertflow.studies.ceiling import FOLDS, SupervisedCeiling, ceilings_of, labelled_pairs, sentence_folds
+from bertflow.studies.ceiling import FOLDS, SupervisedCeiling, ceilings_of, labeled_pairs, sentence_folds
 from bertflow.text_keys import hash_texts, text_key
 
 DIM, MEANT = 12, 3
@@ -122,17 +122,17 @@ def test_a_fold_is_predicted_without_its_labels():
 
 
 def test_with_labels_of_other_pairs_those_of_the_scored_ones_are_never_read():
-    given, labelled = pairs(n=100), pairs("labelled", start=100, n=300)
+    given, labeled = pairs(n=100), pairs("labeled", start=100, n=300)
     before, after = (
-        SupervisedCeiling(Noisy(), [one], {"scored": labelled}).scores(one)
+        SupervisedCeiling(Noisy(), [one], {"scored": labeled}).scores(one)
         for one in (given, with_gold(given, [7] * 100))
     )
     np.testing.assert_array_equal(before, after)
     assert rho(before, given) > max(label_free(given).values()) + 0.1
 
 
-def test_labelled_pairs_that_share_a_sentence_with_a_pair_do_not_predict_it():
-    given, other = pairs(n=100), pairs("labelled", start=100, n=100)
+def test_labeled_pairs_that_share_a_sentence_with_a_pair_do_not_predict_it():
+    given, other = pairs(n=100), pairs("labeled", start=100, n=100)
     sharing = replace(given, second=tuple(map(str, range(1500, 1600))))
     folds = sentence_folds(joined([given, sharing, other]))
     np.testing.assert_array_equal(folds[:100], folds[100:200])
@@ -155,7 +155,7 @@ def test_sub_sets_of_a_task_with_scales_of_their_own_are_learned_apart():
     assert found[150:].mean() > 90
 
 
-def by_scikit_learn(x, given, labelled, folds):
+def by_scikit_learn(x, given, labeled, folds):
     """The ceiling again: pipelines that are fitted once for each pair of folds, without sums that add up."""
     sentences = given.sentences
     rows = given.rows(row_numbers(sentences))
@@ -183,12 +183,12 @@ def by_scikit_learn(x, given, labelled, folds):
     ]
 
     def predicted(columns, without):
-        train = labelled & ~np.isin(folds, without)
+        train = labeled & ~np.isin(folds, without)
         return Ridge(alpha=1.0, solver="cholesky").fit(columns[train], given.target[train]).predict(columns)
 
     result = np.empty(len(given))
     for fold in range(FOLDS):
-        others = labelled & (folds != fold)
+        others = labeled & (folds != fold)
         chosen = []
         for candidate in candidates:
             tried = []
@@ -208,9 +208,9 @@ def by_scikit_learn(x, given, labelled, folds):
 
 
 def test_scikit_learn_gives_the_same_predictions():
-    given, labelled = pairs(n=60), pairs("labelled", start=60, n=120)
-    found = SupervisedCeiling(Noisy(), [given], {"scored": labelled}).scores(given)
-    both = joined([given, labelled])
+    given, labeled = pairs(n=60), pairs("labeled", start=60, n=120)
+    found = SupervisedCeiling(Noisy(), [given], {"scored": labeled}).scores(given)
+    both = joined([given, labeled])
     x = Noisy().encode(both.sentences)
     theirs = by_scikit_learn(x, both, np.arange(len(both)) >= 60, sentence_folds(both))[:60]
     np.testing.assert_allclose(found, theirs, atol=1e-5)
@@ -247,15 +247,15 @@ def test_pairs_that_all_share_sentences_are_refused(refusal):
 
 
 def test_labels_without_differences_are_refused():
-    given, labelled = pairs(n=50), with_gold(pairs("labelled", start=50, n=50), [3] * 50)
+    given, labeled = pairs(n=50), with_gold(pairs("labeled", start=50, n=50), [3] * 50)
     with pytest.raises(
-        DataError, match=r"needs labelled pairs in each of 5 folds, and different .* and 1 scores outside\."
+        DataError, match=r"needs labeled pairs in each of 5 folds, and different .* and 1 scores outside\."
     ):
-        SupervisedCeiling(Noisy(), [given], {"scored": labelled}).scores(given)
+        SupervisedCeiling(Noisy(), [given], {"scored": labeled}).scores(given)
 
 
 def test_the_benchmark_tasks_are_predicted_from_their_training_parts(shared_data):
-    found = labelled_pairs(["sts16", "stsb", "sickr"], shared_data / "sts")
+    found = labeled_pairs(["sts16", "stsb", "sickr"], shared_data / "sts")
     assert {task: one.tasks for task, one in found.items()} == {
         "stsb": ("stsb-train",), "sickr": ("sickr-train", "sickr-trial")
     }  # fmt: skip

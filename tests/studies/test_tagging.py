@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 
 from bertflow.calibration.closed_forms import Standardize, Whitening
-from bertflow.data.labelled import TaggedText
+from bertflow.data.labeled import TaggedText
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.encoder.words import encode_words
 from bertflow.errors import DataError

@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from bertflow.data.labelled import TaggedText, entities, is_conll, load_conll, load_labels
+from bertflow.data.labeled import TaggedText, entities, is_conll, load_conll, load_labels
 
 CONLL2003 = """\
 -DOCSTART- -X- -X- O
@@ -143,7 +143,7 @@ def test_numbers_are_labels(write):
     assert load_labels(write("a.jsonl", '{"text": "a", "label": 1}\n{"text": "b", "label": 0}\n')).labels == ("1", "0")
 
 
-NOT_LABELLED = {
+NOT_LABELED = {
     "one label": ("a.tsv", "a dog\tanimal\na cat\tanimal\n", "{} should hold two labels or more, but holds 1. Give "
                   "more text."),
     "columns": ("a.csv", "a,b\nx,y\n", "{} should have the columns text + label | sentence + label | word + label, but "
@@ -152,8 +152,8 @@ NOT_LABELLED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", NOT_LABELLED)
-def test_a_file_that_holds_no_labelled_text_is_refused(write, case, refusal):
-    name, content, message = NOT_LABELLED[case]
+@pytest.mark.parametrize("case", NOT_LABELED)
+def test_a_file_that_holds_no_labeled_text_is_refused(write, case, refusal):
+    name, content, message = NOT_LABELED[case]
     path = write(name, content)
     assert refusal(load_labels, path) == message.format(path)

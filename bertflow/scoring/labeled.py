@@ -1,4 +1,4 @@
-"""What labelled pairs teach: the probability of a match, and the cosine from which a pair is a match.
+"""What labeled pairs teach: the probability of a match, and the cosine from which a pair is a match.
 
 The curves of the probability are a row each: isotonic assumes no shape and needs about a thousand pairs, logistic is
 for fewer. A threshold is chosen for a wanted precision or recall:
@@ -7,7 +7,7 @@ for fewer. A threshold is chosen for a wanted precision or recall:
     recall(t)    = matches of cosine t or more / all matches                       chosen: the highest t that reaches it
 
 Two intervals: of the cosine, from resamples of the pairs, in each of which it is chosen again; and of precision and
-recall at the cosine that was chosen, which are binomial. Precision holds for pairs as they were labelled: where matches
+recall at the cosine that was chosen, which are binomial. Precision holds for pairs as they were labeled: where matches
 are rarer it is lower. A false-match rate says nothing about pairs that resemble each other: it counts random pairs.
 
 Source: Zadrozny & Elkan 2002 (isotonic); Platt 1999 (logistic); Clopper & Pearson 1934 (binomial intervals).
@@ -26,7 +26,7 @@ from bertflow.array_types import Float64, Int64
 from bertflow.errors import DataError, UsageError
 
 REDRAWN = 1000
-"""Resamples of the labelled pairs."""
+"""Resamples of the labeled pairs."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Isotonic:
 
     @classmethod
     def fit(cls, cosines: Float64, labels: Int64) -> "Isotonic":
-        """Fit to labelled pairs (n,)."""
+        """Fit to labeled pairs (n,)."""
         edge = 1 / (len(labels) + 2)  # n pairs cannot show a probability of 0 or 1
         fitted = IsotonicRegression(y_min=edge, y_max=1 - edge, out_of_bounds="clip").fit(cosines, labels)
         return cls(tuple(fitted.X_thresholds_.tolist()), tuple(fitted.y_thresholds_.tolist()))
@@ -65,7 +65,7 @@ class Logistic:
 
     @classmethod
     def fit(cls, cosines: Float64, labels: Int64) -> "Logistic":
-        """Fit to labelled pairs (n,)."""
+        """Fit to labeled pairs (n,)."""
         # Standardized, so that the mild penalty, which keeps the slope finite where labels can be separated, means the
         # same for cosines between 0 and 1 and for those between 0.90 and 0.95.
         mean, deviation = cosines.mean(), cosines.std()
@@ -79,13 +79,13 @@ CURVES: Mapping[str, type[Isotonic] | type[Logistic]] = {"isotonic": Isotonic, "
 
 @dataclass(frozen=True)
 class Probability:
-    """Cosines -> probability of a match, among pairs as they were labelled: where matches are rarer, it is too high.
+    """Cosines -> probability of a match, among pairs as they were labeled: where matches are rarer, it is too high.
 
     Attributes:
         method: A row of ``CURVES``.
         curve: Cosines -> probabilities.
-        n: Number of labelled pairs.
-        matches: How many of them are labelled 1.
+        n: Number of labeled pairs.
+        matches: How many of them are labeled 1.
     """
 
     method: str
@@ -94,16 +94,16 @@ class Probability:
     matches: int
 
 
-def require_target(wanted: str, target: float, labelled: bool) -> None:
-    """Refuse a precision or recall that no threshold can have, or that needs labelled pairs where there are none.
+def require_target(wanted: str, target: float, labeled: bool) -> None:
+    """Refuse a precision or recall that no threshold can have, or that needs labeled pairs where there are none.
 
     Raises:
         UsageError: If it is out of range, or there are no labels.
     """
     if not 0 < target <= 1:
         raise UsageError(f"A {wanted} lies above 0 and is at most 1, got {target:g}.")
-    if not labelled:
-        raise UsageError(f"A {wanted} needs labelled pairs. Add --labels FILE, with --fit_on TEXT.")
+    if not labeled:
+        raise UsageError(f"A {wanted} needs labeled pairs. Add --labels FILE, with --fit_on TEXT.")
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Passing:
-    """The labelled pairs that pass at a cosine.
+    """The labeled pairs that pass at a cosine.
 
     Attributes:
         matches: How many of them are matches.
@@ -153,7 +153,7 @@ class Passing:
 
 
 @dataclass(frozen=True)
-class LabelledThreshold:
+class LabeledThreshold:
     """A cosine from which a pair counts as a match.
 
     Attributes:
@@ -162,7 +162,7 @@ class LabelledThreshold:
         high: Upper end.
         wanted: "precision" or "recall".
         target: What was wanted of it.
-        passing: The labelled pairs that pass at the cosine, with precision and recall.
+        passing: The labeled pairs that pass at the cosine, with precision and recall.
         level: Confidence of the intervals.
     """
 
@@ -178,24 +178,24 @@ class LabelledThreshold:
         """One line."""
         return (
             f"cosine {self.value:.4f} ({100 * self.level:.0f} % interval {self.low:.4f} to {self.high:.4f}) for a "
-            f"{self.wanted} of {self.target:g} (on the labelled pairs {self.passing})"
+            f"{self.wanted} of {self.target:g} (on the labeled pairs {self.passing})"
         )
 
 
 @dataclass(frozen=True)
-class Labelled:
-    """Cosines of labelled pairs, the highest first.
+class Labeled:
+    """Cosines of labeled pairs, the highest first.
 
     Attributes:
-        matches: Cosines of pairs labelled 1.
-        others: Cosines of pairs labelled 0.
+        matches: Cosines of pairs labeled 1.
+        others: Cosines of pairs labeled 0.
     """
 
     matches: tuple[float, ...]
     others: tuple[float, ...]
 
     @classmethod
-    def of(cls, cosines: Float64, labels: Int64) -> "Labelled":
+    def of(cls, cosines: Float64, labels: Int64) -> "Labeled":
         """The pairs by their label."""
         matches, others = (tuple(np.sort(cosines[labels == label])[::-1].tolist()) for label in (1, 0))
         return cls(matches, others)
@@ -210,7 +210,7 @@ class Labelled:
         shares = ((passed, passed + others), (passed, len(self.matches)), (others, len(self.others)))
         return Passing(passed, others, *(Share.of(part, whole, level) for part, whole in shares))
 
-    def threshold(self, wanted: str, target: float, seed: int = 0, level: float = 0.95) -> LabelledThreshold:
+    def threshold(self, wanted: str, target: float, seed: int = 0, level: float = 0.95) -> LabeledThreshold:
         """The cosine from which pairs have a precision or recall.
 
         Args:
@@ -241,10 +241,10 @@ class Labelled:
         if value is None:
             best = max((self.passing(cosine) for cosine in cosines[last]), key=lambda one: one.precision.value)
             raise UsageError(
-                f"No cosine has a precision of {target:g} on the {n:,} labelled pairs: the highest is "
+                f"No cosine has a precision of {target:g} on the {n:,} labeled pairs: the highest is "
                 f"{best.precision}. Ask for less."
             )
         drawn = (chosen(np.bincount(rng.integers(0, n, n), minlength=n).astype(float)) for _ in range(REDRAWN))
         found = [float(cosines[0]) if one is None else one for one in drawn]
         low, high = (float(end) for end in np.quantile(found, ((1 - level) / 2, (1 + level) / 2)))
-        return LabelledThreshold(value, low, high, wanted, target, self.passing(value, level), level)
+        return LabeledThreshold(value, low, high, wanted, target, self.passing(value, level), level)

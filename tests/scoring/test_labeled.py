@@ -8,7 +8,7 @@ from sklearn.metrics import precision_recall_curve
 import bertflow
 from bertflow.cli import main
 from bertflow.errors import UsageError
-from bertflow.scoring.labelled import Labelled
+from bertflow.scoring.labeled import Labeled
 
 from ..texts import WITH_THE as WORDS
 
@@ -23,12 +23,12 @@ def drawn(seed, n=300, digits=2):
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("target", [0.3, 0.7, 0.8, 0.95])
 def test_it_is_the_threshold_of_scikit_learn_s_curve(seed, target, monkeypatch):
-    monkeypatch.setattr("bertflow.scoring.labelled.REDRAWN", 2)
+    monkeypatch.setattr("bertflow.scoring.labeled.REDRAWN", 2)
     cosines, labels = drawn(seed)
     precision, recall, thresholds = precision_recall_curve(labels, cosines)
-    by_precision = Labelled.of(cosines, labels).threshold("precision", min(target, precision[:-1].max()))
+    by_precision = Labeled.of(cosines, labels).threshold("precision", min(target, precision[:-1].max()))
     assert by_precision.value == thresholds[precision[:-1] >= min(target, precision[:-1].max())].min()
-    by_recall = Labelled.of(cosines, labels).threshold("recall", target)
+    by_recall = Labeled.of(cosines, labels).threshold("recall", target)
     assert by_recall.value == thresholds[recall[:-1] >= target].max()
     for found in (by_precision, by_recall):
         (at,) = np.flatnonzero(thresholds == found.value)
@@ -39,9 +39,9 @@ def test_it_is_the_threshold_of_scikit_learn_s_curve(seed, target, monkeypatch):
 
 
 def test_the_interval_of_the_cosine_is_that_of_a_plain_bootstrap(monkeypatch):
-    monkeypatch.setattr("bertflow.scoring.labelled.REDRAWN", 400)
+    monkeypatch.setattr("bertflow.scoring.labeled.REDRAWN", 400)
     cosines, labels = drawn(7, 200, 6)
-    found, rng, again = Labelled.of(cosines, labels).threshold("recall", 0.8), np.random.default_rng(1), []
+    found, rng, again = Labeled.of(cosines, labels).threshold("recall", 0.8), np.random.default_rng(1), []
     for _ in range(400):
         rows = rng.integers(0, 200, 200)
         _, recall, thresholds = precision_recall_curve(labels[rows], cosines[rows])
@@ -56,20 +56,20 @@ def test_the_interval_of_the_cosine_is_that_of_a_plain_bootstrap(monkeypatch):
         (
             "precision",
             0.9,
-            "No cosine has a precision of 0.9 on the 4 labelled pairs: the highest is 0.667 (0.094 to 0.992). "
+            "No cosine has a precision of 0.9 on the 4 labeled pairs: the highest is 0.667 (0.094 to 0.992). "
             "Ask for less.",
         ),
     ],
 )
 def test_what_no_cosine_reaches_is_refused(wanted, target, message, refusal):
-    four = Labelled.of(np.array([0.9, 0.8, 0.7, 0.6]), np.array([0, 1, 1, 0]))
+    four = Labeled.of(np.array([0.9, 0.8, 0.7, 0.6]), np.array([0, 1, 1, 0]))
     assert refusal(four.threshold, wanted, target, error=UsageError) == message
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Text, and labelled pairs that are all alike: the matches only a little more."""
-    folder, rng = tmp_path_factory.mktemp("labelled"), np.random.default_rng(0)
+    """Text, and labeled pairs that are all alike: the matches only a little more."""
+    folder, rng = tmp_path_factory.mktemp("labeled"), np.random.default_rng(0)
     lines = list(dict.fromkeys(" ".join(rng.choice(WORDS, 7)) for _ in range(300)))
     (folder / "text.txt").write_text("\n".join(lines))
     rows = ["a\tb\tlabel"]
@@ -94,7 +94,7 @@ def test_a_useless_threshold_is_said_to_be_one_and_labels_choose_a_better(files,
         assert main(["score", *start, "--precision", "0.6"]) == 0
         by_both.append(capsys.readouterr().out)
     assert by_both[0] == by_both[1]
-    assert "for a precision of 0.6 (on the labelled pairs precision 0." in by_both[0]
+    assert "for a precision of 0.6 (on the labeled pairs precision 0." in by_both[0]
     assert "useless" not in by_both[0]
     text = {"fit_on": files / "text.txt", "labels": files / "labels.tsv"}
     threshold = bertflow.score(tiny_bert, files / "pairs.tsv", **text, recall=0.9, device="cpu").as_dict()["threshold"]
@@ -102,7 +102,7 @@ def test_a_useless_threshold_is_said_to_be_one_and_labels_choose_a_better(files,
     assert threshold["passing"]["recall"]["value"] >= 0.9
     for given, said in (
         ([*argv, "--recall", "0.5"], "There is one threshold, but precision and recall were given. Give one of them."),
-        (argv[:4] + argv[6:], "A precision needs labelled pairs. Add --labels FILE, with --fit_on TEXT."),
+        (argv[:4] + argv[6:], "A precision needs labeled pairs. Add --labels FILE, with --fit_on TEXT."),
     ):
         assert main(["score", *given, "--precision", "0.6"]) == 2
         assert capsys.readouterr().err == f"error: {said}\n"

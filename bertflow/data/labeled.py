@@ -68,7 +68,7 @@ def is_conll(path: str | Path) -> bool:
         return False
     lines = (_cells(line) if line.strip() else [] for _, line in read_lines(path))
     first = list(takewhile(bool, dropwhile(not_, lines)))
-    if not any(lines) or tuple(cell.casefold() for cell in first[0]) in COLUMNS["labelled"]:
+    if not any(lines) or tuple(cell.casefold() for cell in first[0]) in COLUMNS["labeled"]:
         return False
     return len({*map(len, first)}) == 1 < len(first[0]) and all(" " not in cells[0] for cells in first)
 
@@ -160,7 +160,7 @@ def entities(tags: Sequence[str]) -> set[Span]:
 
 
 @dataclass(frozen=True)
-class LabelledText:
+class LabeledText:
     """Some texts and the label of each, in the order of the file.
 
     Attributes:
@@ -174,8 +174,8 @@ class LabelledText:
     source: str
 
 
-def load_labels(path: str | Path, columns: str | Sequence[int] | None = None) -> LabelledText:
-    """Read a file of labelled text.
+def load_labels(path: str | Path, columns: str | Sequence[int] | None = None) -> LabeledText:
+    """Read a file of labeled text.
 
     Args:
         path: The file.
@@ -187,9 +187,9 @@ def load_labels(path: str | Path, columns: str | Sequence[int] | None = None) ->
     """
     named = split_columns(columns, "those of text and label, as a,b", 2)
     do = "Rename its columns, or name those of text and label with --columns."
-    table, names = open_columns(path, COLUMNS["labelled"], named, headless=2, do=do, named=True)
+    table, names = open_columns(path, COLUMNS["labeled"], named, headless=2, do=do, named=True)
     rows = list(table.usable(names, lambda row: (" ".join(row.text(0).split()), row.name(1))))
     if (n := len({label for _, label in rows})) < 2:
         raise DataError(f"{table.name} should hold two labels or more, but holds {n}. Give more text.")
     texts, labels = zip(*rows, strict=True)
-    return LabelledText(texts, labels, Path(path).name)
+    return LabeledText(texts, labels, Path(path).name)
