@@ -61,7 +61,7 @@ SAFE_OF_TOPIC: Mapping[bool, str] = {True: "soft-sif+ridge(16),ridge(16)", False
 CHANGED: Mapping[str, str] = {
     "search": "search by -3 to +27 points",
     "topic": "neighbors of one kind by 0 to +53 points",
-    "similarity": "the ranking of pairs by 0 to +3 points (Spearman)",
+    "similarity": "the ranking of pairs by 0 to +13 points (Spearman)",
     "all": "search by -3 to +6 points, and neighbors of one kind by -1 to +36",
 }
 """Effect of the safe candidates on other narrow texts, at worst and at best (benchmarks/harm.md, EXPLORED.md)."""

@@ -61,7 +61,7 @@ WORSE = "So {} is not used."
 RESCALED = "Percentiles (`bertflow score`) correct that, and change no ranking."
 SPANS_FEWER = "the sentences span fewer directions"
 NOTHING = "Nothing was tried: {} cannot be fitted ({}). Give more text, or name another candidate."
-NAMING = "on other texts, --purpose search gained 3 more points in search; --purpose topic, 6 in neighbors of one kind"
+NAMING = "on other texts, --purpose search gained 3 more points in search; --purpose topic, 9 in neighbors of one kind"
 COST = "may cost other uses {}"
 
 
