@@ -48,8 +48,8 @@ RUNNING, RICH = 5000, 1000.0
 """Running words, and the different ones among them below which a text is narrow: 1,100 to 2,000 in broad text, 850 in
 captions, 130 to 900 in text made from templates (benchmarks/EXPLORED.md)."""
 GENTLE = 300.0
-"""The same for a map that hardly raises small deviations, of an encoder whose variance few directions hold: below it,
-such a map cost pairs of other text up to 5 points (benchmarks/EXPLORED.md)."""
+"""Different words among them below which also a map that hardly raises small deviations cost pairs of other text up to
+5 points, with an encoder whose variance few directions hold (benchmarks/EXPLORED.md)."""
 FEW_WORDS = 100
 """Different words among them below which a shift of queries or documents cost search up to 8 points
 (benchmarks/EXPLORED.md)."""

@@ -157,7 +157,7 @@ class Advice(AbstractResult):
                 yield f"threshold none: {at.of_copies}"
             else:
                 kind = "query-text" if self.scores.queries_ else "random"
-                yield f"threshold a cosine of {value} or more counts as a match: 1 of {n} {kind} pairs passes"
+                yield f"threshold a match from cosine {value} on: 1 of {n} {kind} pairs passes"
 
     def _files(self) -> Iterator[str]:
         """What was written, and what to do with it."""
@@ -170,7 +170,7 @@ class Advice(AbstractResult):
         if self.asked is not None:
             yield f"asked     {self.folder / ASKED}: fill in the score of {len(self.asked)} pairs, then --labels FILE"
         elif self.standing == LIKELY or self.beside:
-            more = f"{FEWEST_LABELS} pairs or more (--ask 100 writes pairs to label)"
+            more = f"{FEWEST_LABELS} pairs or more (--ask 100 writes such pairs)"
             for one in (one.evidence for one in self.evidence[:1] if not one.evidence.mined):
                 n = sum(map(len, (one.judging, one.choosing)[: 1 if one.asked else 2]))
                 more = f"more pairs (the {n:,} given are too few to tell)"

@@ -32,7 +32,7 @@ from bertflow.advise.likely import (
     reads_one_token,
     recipes,
 )
-from bertflow.advise.verdict import COST, NAMING, NOTHING, PROVEN, SPANS_FEWER, Decision, decide, looks_raw
+from bertflow.advise.verdict import COST, FOR_TOPIC, NAMING, NOTHING, PROVEN, SPANS_FEWER, Decision, decide, looks_raw
 from bertflow.advise.vetoes import Vetoes
 from bertflow.breadth import are_titles
 from bertflow.calibrated import CalibratedEncoder
@@ -252,7 +252,8 @@ def _naming(request: Request, case: Case, plan: FitPlan, found: Findings, decisi
     free = request.candidates is None and request.vectors is None
     more_to_use = decision.system != RAW or any(fallbacks("search", case.words).values())
     helps = request.purpose == "all" and free and more_to_use and looks_raw(found.raw, found.shape)
-    return (NAMING if helps else "", "")
+    same = decision.system == found.safe and not reads_one_token(case.source)  # search would have it, too
+    return ((FOR_TOPIC if same else NAMING) if helps else "", "")
 
 
 def _look_at_queries(case: Case, found: Findings, system: str, domain: DomainCheck | None, seed: int) -> AskedQueries:

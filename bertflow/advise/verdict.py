@@ -55,13 +55,14 @@ WITH_FLOW = (
     "This is the recipe {} without its flow. The flow takes longer; fitted on text of several kinds it added 0.5 to 1 "
     'point of similarity: --candidates "{}".'
 )
-INSTEAD = "{} is used instead, which is gentle: on narrow texts it changed {}."
+INSTEAD = "{} is used instead: on narrow texts it changed {}."
 NOT_SUCH = "Such pairs share words: no proof for queries in other words."
 WORSE = "So {} is not used."
 RESCALED = "Percentiles (`bertflow score`) correct that, and change no ranking."
 SPANS_FEWER = "the sentences span fewer directions"
 NOTHING = "Nothing was tried: {} cannot be fitted ({}). Give more text, or name another candidate."
-NAMING = "on other texts, --purpose search gained 3 more points in search; --purpose topic, 9 in neighbors of one kind"
+NAMING = "on other texts, --purpose search gained 3 more points in search"
+FOR_TOPIC = "on other texts, --purpose topic gained 9 points in neighbors of one kind"
 COST = "may cost other uses {}"
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from bertflow.breadth import narrowness
 from bertflow.calibrated import CalibratedEncoder, encode_systems
 from bertflow.calibration.closed_forms import Whitening
 from bertflow.calibration.flow import FlowCalibrator
@@ -163,7 +164,9 @@ def inspect_model(
     counts = read_frequencies(frequencies) if frequencies else count_words([*looked_at, *fitted_on])
     counted = f"counts of {Path(frequencies).name}" if frequencies else "counted in this text"
     embeddings = encode_systems(systems, looked_at, progress=progress)
-    material = Material(systems, looked_at, embeddings, counts, counted, known, opened.recipe, run_folder(model))
+    narrow = "" if text is None else narrowness(looked_at, lambda rows: next(iter(embeddings.values()))[rows])
+    made = known, opened.recipe, run_folder(model), narrow
+    material = Material(systems, looked_at, embeddings, counts, counted, *made)
     apart = f"{len(fitted_on):,} other sentences of this text"
     facts = {"text": source, "fitted on": f"what {opened.name} was fitted on" if refitted else apart}
     n = FIX_NEEDS if text is None else len({*map(text_key, sentences)})

@@ -37,11 +37,13 @@ CENTERED = 0.2
 the tuned encoder at hand, 0.28 and more by poolings that were not tuned."""
 VERDICTS: Mapping[tuple[bool, str], str] = {
     (True, "better"): "A narrow cone, and calibration helps: use {best}.",
+    (True, "narrow"): "A narrow cone. {narrow}",
     (True, "worse"): "A narrow cone, but calibration ranks these pairs worse: rescale the scores instead.",
     (True, "level"): "A narrow cone, but on these pairs no calibration ranks better than chance can explain.",
     (True, "unknown"): "A narrow cone. Whether calibration ranks better, only pairs can say.",
     (True, "alone"): "A narrow cone.",
     (False, "better"): "No cone, but calibration still helps on these pairs: use {best}.",
+    (False, "narrow"): "No cone. {narrow}",
     (False, "worse"): "Leave it: there is no cone, and calibration ranks these pairs worse.",
     (False, "level"): "Leave it: there is no cone, and calibration ranks these pairs no better.",
     (False, "unknown"): "No cone. Whether calibration ranks better, only pairs can say.",
@@ -64,6 +66,7 @@ class Material:
         given_pairs: Pairs of sentences, if any.
         recipe: Arguments of the ``TransformerEncoder`` behind the systems; None for word vectors.
         run: Folder of a training run, if it is one.
+        narrow: What says that the text is narrow; empty if it is not, or not the user's own.
     """
 
     systems: Systems
@@ -74,6 +77,7 @@ class Material:
     given_pairs: Pairs | None = None
     recipe: Mapping[str, Any] | None = None
     run: Path | None = None
+    narrow: str = ""
 
     @cached_property
     def clouds(self) -> dict[str, Cloud]:
@@ -164,7 +168,8 @@ def make_report(
             left_out[title] = str(error)
     card = None
     try:
-        card = card_of(material.clouds, material.scores if "Scores" in sections else None, verdict, then)
+        scores = material.scores if "Scores" in sections else None
+        card = card_of(material.clouds, scores, verdict, then, material.narrow)
     except DataError as error:
         left_out["The card"] = str(error)
     made = {"sentences": f"{len(material.sentences):,}", "word frequencies": material.counted, **(facts or {})}
@@ -176,18 +181,24 @@ def make_report(
     return GeometryReport(heading, made, sections, left_out, card)
 
 
-def verdict_of(cosines: Mapping[str, float], scores: pairs.PairScores | None) -> str:
-    """What to make of median cosines of random pairs and of scores, each by system, the one "before" first."""
+def verdict_of(cosines: Mapping[str, float], scores: pairs.PairScores | None, narrow: str = "") -> str:
+    """What to make of median cosines of random pairs and of scores, each by system, the one "before" first.
+
+    Of a text that is ``narrow``, in words, the scores of other pairs recommend no map.
+    """
     before, *others = cosines
     best, change = "", "unknown" if others else "alone"
     if others and scores:
         best = max(others, key=lambda name: scores.values[name][0])
         better = scores.values[best][0] > scores.values[before][0]
         change = ("better" if better else "worse") if scores.separable.get(best) else "level"
-    return VERDICTS[cosines[before] > CENTERED, change].format(best=best)
+    change = "narrow" if narrow and change == "better" else change
+    return VERDICTS[cosines[before] > CENTERED, change].format(best=best, narrow=narrow)
 
 
-def card_of(clouds: Clouds, scores: pairs.PairScores | None, verdict: str = "", then: str = "") -> Card:
+def card_of(
+    clouds: Clouds, scores: pairs.PairScores | None, verdict: str = "", then: str = "", narrow: str = ""
+) -> Card:
     """The card of some systems.
 
     Args:
@@ -195,6 +206,7 @@ def card_of(clouds: Clouds, scores: pairs.PairScores | None, verdict: str = "", 
         scores: How well each ranks pairs; None where there are none.
         verdict: What to do, if that was decided already.
         then: A command that can be typed next.
+        narrow: What says that the text is narrow; empty if it is not, or not the user's own.
 
     Raises:
         DataError: If the clouds cannot be measured.
@@ -212,4 +224,6 @@ def card_of(clouds: Clouds, scores: pairs.PairScores | None, verdict: str = "", 
     else:
         lost = {name: 100 * measures.orphans(cloud) for name, cloud in clouds.items()}
         rows.append((f"sentences among the {K} nearest of none", *(f"{lost[name]:.1f} %" for name in clouds), "few"))
-    return Card(verdict or verdict_of(cosines, scores), f"{says}.", Table(("", *clouds, "wanted"), tuple(rows)), then)
+    return Card(
+        verdict or verdict_of(cosines, scores, narrow), f"{says}.", Table(("", *clouds, "wanted"), tuple(rows)), then
+    )

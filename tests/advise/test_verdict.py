@@ -334,7 +334,9 @@ def test_what_can_be_said_is_announced():
         "400 mined pairs decide: half of them choose the change, half test it, and may prove it, unless the text is "
         "narrow"
     )
-    assert announced([], "there are no pairs.", "all").startswith("there are no pairs. So nothing can be proven on it")
+    assert announced([], "there are no pairs.", "all").startswith(
+        "there are no pairs. So nothing can be proven on this"
+    )
 
 
 @pytest.mark.parametrize(

@@ -232,6 +232,11 @@ def test_the_verdict_follows_from_the_cone_and_from_what_the_best_system_gains(c
     assert found == VERDICTS[expected].format(best="best")
 
 
+def test_pairs_of_other_text_recommend_no_map_for_a_narrow_text():
+    said = [verdict_of({"raw": 0.9, "flow": 0, "best": 0}, scores(best, True), "Narrow.") for best in (0.7, 0.2)]
+    assert said == ["A narrow cone. Narrow.", VERDICTS[True, "worse"]]
+
+
 def test_samples_share_all_or_none_of_their_histograms():
     rng = np.random.default_rng(0)
     a = rng.normal(size=500)
