@@ -101,15 +101,9 @@ class TransformerEncoder(AbstractTokenEncoder):
         if not alike or self._may_change or self.spec.template or row.tokens in TEMPLATED:
             return TransformerEncoder(**{**self.recipe, "pooling": pooling})
         self._lent = True
-        other = self._with(replace(self.spec, pooling=row))
+        other = _as_specified(self, replace(self.spec, pooling=row))
         other._stacks = self._stacks
         other.counts, other.supervision = _seen_in(self.spec.folder)
-        return other
-
-    def _with(self, spec: EncoderSpec) -> "TransformerEncoder":
-        other = object.__new__(TransformerEncoder)
-        vars(other).update(vars(self))
-        AbstractTokenEncoder.__init__(other, spec)
         return other
 
     def encode_poolings(
@@ -198,7 +192,15 @@ class TransformerEncoder(AbstractTokenEncoder):
 
 def in_dtype(encoder: TransformerEncoder, dtype: str) -> TransformerEncoder:
     """The encoder in another precision; its weights are read again from its folder."""
-    return encoder._with(replace(encoder.spec, dtype=dtype))
+    return _as_specified(encoder, replace(encoder.spec, dtype=dtype))
+
+
+def _as_specified(encoder: TransformerEncoder, spec: EncoderSpec) -> TransformerEncoder:
+    """The encoder with another specification of the same folder, which is not opened again."""
+    other = object.__new__(TransformerEncoder)
+    vars(other).update(vars(encoder))
+    AbstractTokenEncoder.__init__(other, spec)
+    return other
 
 
 def _seen_in(folder: ModelFolder) -> tuple[TokenCounts | None, Supervision | None]:

@@ -23,7 +23,7 @@ from bertflow.evaluation.aggregation import AGGREGATIONS
 from bertflow.evaluation.bm25 import BM25, bm25_values
 from bertflow.evaluation.mteb_files import MAIN_SCORE, mteb_files, predictions_csv
 from bertflow.evaluation.score_table import CORRELATIONS, Column, Row, ScoreTable, SystemFacts
-from bertflow.evaluation.significance import A_TEST, LEVEL
+from bertflow.evaluation.significance import LEVEL
 from bertflow.files import write_text
 from bertflow.results import AbstractResult, Parts
 from bertflow.tables import REST, UNSCALED, Section, Strong, Table, interval, number
@@ -237,11 +237,10 @@ class Report(ScoreTable, AbstractResult):
             return f"{line}; no intervals."
         of_seeds = f"; also of seeds for the {self.mean.name}" if self.mean else ""
         several = len({row.task for row in used}) > 1
-        means = ", and of sentences for averages over tasks" if several else ""
-        holm = f" (at least {A_TEST} resamples for each task) with Holm's correction over the tasks" if several else ""
         return (
-            f"{line}. 95 % intervals from {self.resamples:,} bootstrap resamples of pairs or queries (BCa){means}"
-            f"{of_seeds}; seed {self.seed}. Significant: p < {LEVEL} by the paired bootstrap{holm}."
+            f"{line}. 95 % intervals from {self.resamples:,} bootstrap resamples of pairs or queries (BCa)"
+            f"{', and of sentences for averages over tasks' * several}{of_seeds}; seed {self.seed}. Significant: p < "
+            f"{LEVEL} by the paired bootstrap{', corrected over the tasks (Holm)' * several}."
         )
 
 
