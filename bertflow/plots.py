@@ -21,9 +21,7 @@ from bertflow.files import atomic_file
 
 with needs("matplotlib", "plots"):
     import matplotlib.backends.backend_svg
-    from matplotlib import figure, ticker
-
-Figure = figure.Figure  # also for those who draw with it
+    from matplotlib.figure import Figure as Figure  # also for those who draw with it
 
 PALETTE = "cividis"
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -123,9 +121,9 @@ def curves(
         axis.plot(across, up, marker="o" if len(across) <= 20 else None, markersize=4, label=name, **look)
     for name in log:  # few ticks, and no exponents, which take long to draw
         scale, (low, high) = getattr(axis, f"{name}axis"), getattr(axis, f"get_{name}lim")()
-        decades = ticker.LogLocator(subs=(1, 3) if high < 1000 * low else (1,))
-        scale.set_major_locator(decades if high > 10 * low else ticker.AutoLocator())
-        scale.set_minor_locator(ticker.NullLocator())
+        decades = matplotlib.ticker.LogLocator(subs=(1, 3) if high < 1000 * low else (1,))
+        scale.set_major_locator(decades if high > 10 * low else matplotlib.ticker.AutoLocator())
+        scale.set_minor_locator(matplotlib.ticker.NullLocator())
         scale.set_major_formatter("{x:,.10g}")
     if reference:
         ends = [min(axis.get_xlim()[0], axis.get_ylim()[0]), max(axis.get_xlim()[1], axis.get_ylim()[1])]

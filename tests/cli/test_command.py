@@ -440,12 +440,12 @@ HEAVY = "torch transformers pytorch_lightning sklearn datasets scipy matplotlib 
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_takes_less_than_a_second_and_loads_nothing_heavy(name):
+def test_help_loads_nothing_heavy(name):
     numpy = ["numpy"] if name in ("fix", "score", "tokens", "words") else []
     script = (
-        f"import sys, time\nfrom bertflow.cli import main\nmain([{name!r}, '--help'])\n"
+        f"import sys\nfrom bertflow.cli import main\nmain([{name!r}, '--help'])\n"
         f"heavy = set({HEAVY.split() + numpy}) & sys.modules.keys()\n"
-        "assert not heavy, heavy\nassert time.process_time() < 1"
+        "assert not heavy, heavy"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
