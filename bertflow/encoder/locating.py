@@ -198,7 +198,7 @@ def own_pooling(folder: ModelFolder) -> str:
         if kind == ST_PACKAGE + "Pooling":
             pooling = st_pooling(path / "config.json")
         elif kind == ST_PACKAGE + "Normalize":
-            said = "%s: module Normalize is skipped; embeddings keep their length, cosines do not change."
+            said = "%s: Normalize is skipped; embeddings keep their length, cosines are the same."
             logger.warning(said, folder.name)
         elif kind != ST_PACKAGE + "Transformer":
             raise DataError(
