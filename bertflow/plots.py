@@ -123,7 +123,7 @@ def curves(
         scale, (low, high) = getattr(axis, f"{name}axis"), getattr(axis, f"get_{name}lim")()
         decades = matplotlib.ticker.LogLocator(subs=(1, 3) if high < 1000 * low else (1,))
         scale.set_major_locator(decades if high > 10 * low else matplotlib.ticker.AutoLocator())
-        scale.set_minor_locator(matplotlib.ticker.NullLocator())
+        axis.minorticks_off()
         scale.set_major_formatter("{x:,.10g}")
     if reference:
         ends = [min(axis.get_xlim()[0], axis.get_ylim()[0]), max(axis.get_xlim()[1], axis.get_ylim()[1])]
