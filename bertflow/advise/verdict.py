@@ -9,7 +9,7 @@
                   the use, must not find it worse, not even by chance; other pairs not by more than chance
     a veto        without labels, either stands beside the encoder and not in its place where something speaks against
                   it: a narrow text, queries of another kind, other neighbors. Labels are the use itself: no veto. In
-                  its place is what divides by no deviation, where the purpose has such a thing and no pairs find it
+                  its place is a gentler change, where the purpose has such a thing and no pairs find it
                   worse in the same sense; or else the encoder as it is
     no change     rescale the scores where random pairs have a cosine above ``CENTERED``, else leave it; without pairs,
                   you need labels
