@@ -165,8 +165,8 @@ def inspect_model(
     counted = f"counts of {Path(frequencies).name}" if frequencies else "counted in this text"
     embeddings = encode_systems(systems, looked_at, progress=progress)
     narrow = "" if text is None else narrowness(looked_at, lambda rows: next(iter(embeddings.values()))[rows])
-    made = known, opened.recipe, run_folder(model), narrow
-    material = Material(systems, looked_at, embeddings, counts, counted, *made)
+    run = run_folder(model)
+    material = Material(systems, looked_at, embeddings, counts, counted, known, opened.recipe, run, narrow)
     apart = f"{len(fitted_on):,} other sentences of this text"
     facts = {"text": source, "fitted on": f"what {opened.name} was fitted on" if refitted else apart}
     n = FIX_NEEDS if text is None else len({*map(text_key, sentences)})
