@@ -68,7 +68,7 @@ class AbstractResult(ABC):
             is_line = isinstance(part, str)
             text += "\n" if text and not (is_line and in_list) else ""
             text += (
-                "".join(re.sub(r"^(?!\d+\. |$)", "* ", line) + "\n" for line in part.splitlines() if line)
+                "".join(_item(line) + "\n" for line in part.splitlines() if line)
                 if isinstance(part, str)
                 else part.to_markdown()
             )
@@ -102,6 +102,12 @@ class AbstractResult(ABC):
 
     def _repr_markdown_(self) -> str:
         return self.to_markdown()
+
+
+def _item(line: str) -> str:
+    """A line as an item of a list; numbered ones are, and a label in its nine characters is bold."""
+    line = re.sub(r"^([a-z]{9}(?= )|[a-z]+(?=  )) +", r"**\1** ", line)
+    return line if re.match(r"\d+\. ", line) else f"* {line}"
 
 
 def ready_for_json(value: Any) -> Any:

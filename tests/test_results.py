@@ -49,3 +49,14 @@ def test_every_field_that_is_not_left_out_is_ready_for_json():
         "counts": {"1": 0.5, "2": [0, 1]},
     }
     assert found.to_json().startswith('{\n  "counts": {\n    "1": 0.5')
+
+
+class Lines(AbstractResult):
+    def parts(self):
+        yield from ("A line.", "1. First.", "files     in a", "threshold a match", "raw: no label", "two words  apart")
+
+
+def test_a_label_stands_out_in_a_document():
+    assert Lines().to_markdown() == (
+        "* A line.\n1. First.\n* **files** in a\n* **threshold** a match\n* raw: no label\n* two words  apart\n"
+    )

@@ -177,10 +177,15 @@ class Advice(AbstractResult):
             yield f"prove     with {'the text of the vectors and ' * lacks_text(self.encoder.raw)}--labels FILE, {more}"
 
     def parts(self) -> Parts:
-        """The answer; the other reasons; the geometry before and after, and the evidence; what else there is to say."""
+        """The answer; the other reasons; what else there is to say; the geometry before and after, and the evidence."""
         yield from self.answer()
         yield from self.exported
         yield from self.reasons[REASONS:]
+        raw = self.system == RAW
+        used = self.text.reference if raw else self.text.fitted
+        yield f"{'No map; percentiles from' if raw else 'Fitted on'} {len(used):,} sentences, seed {self.seed}."
+        yield from (f"Not tried: {name} ({why})." for name, why in self.not_tried.items())
+        yield from self.notes
         if self.choices:
             yield choices_section(self.choices, self.shape.bare)
         rows = {RAW: self.geometry["reference_raw"], self.system: self.geometry["reference_advised"]}
@@ -192,11 +197,6 @@ class Advice(AbstractResult):
         yield from (one.section() for one in (*self.evidence, *filter(None, [self.stand_in])))
         if self.queries is not None:
             yield self.queries.section()
-        raw = self.system == RAW
-        used = self.text.reference if raw else self.text.fitted
-        yield f"{'No map; percentiles from' if raw else 'Fitted on'} {len(used):,} sentences, seed {self.seed}."
-        yield from (f"Not tried: {name} ({why})." for name, why in self.not_tried.items())
-        yield from self.notes
 
     def headline(self) -> str:
         """The verdict in one line."""
