@@ -74,7 +74,7 @@ def add_answers(
 
     Args:
         index: File that `search build` wrote.
-        answers: A table with id, text and, if there are past questions, questions.
+        answers: A table with id, text and, if there are any, questions (past ones) or title.
         columns: Columns of the table that hold them, as a,b or a,b,c. Found by their names by default.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
         options: ``IndexOptions``.
@@ -100,7 +100,7 @@ def update_answers(
 
     Args:
         index: File that `search build` wrote.
-        answers: A table with id, text and, if there are past questions, questions.
+        answers: A table with id, text and, if there are any, questions (past ones) or title.
         columns: Columns of the table that hold them, as a,b or a,b,c. Found by their names by default.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
         options: ``IndexOptions``.

@@ -11,9 +11,10 @@ from typing import Any
 
 from bertflow.cli.program import IMPORT, imported
 from bertflow.data import DOCSTRINGS
+from bertflow.data.columns import COLUMNS
 from bertflow.encoder.embedded import embedded_encoder
 from bertflow.errors import MissingExtraError
-from bertflow.evaluation.names import split_name
+from bertflow.evaluation.names import distinct_names, split_name
 from bertflow.next_steps import Reader, Words, command_line, new_place, option_words, steps_after
 from bertflow.registry import several
 
@@ -104,9 +105,15 @@ def _fix(given: Given, advice: Any) -> list[Words]:
 
 
 def _answers(given: Given, columns: Any) -> list[object]:
-    """The text of ``fix`` as what is searched: of a table the texts alone, with their ids if it has some."""
-    read = [*(name for name in columns.unused if name.casefold() == "id"), columns.names[-1]] if columns else []
-    return ["--answers", given["text"], *option_words(columns=",".join(read) or None)]
+    """The text of ``fix`` as what is searched: of a table its texts, with their ids and titles if it has some."""
+    found = ["--answers", given["text"]]
+    if columns is None:
+        return found
+    *title, text = columns.names
+    if columns.paired and (text.casefold(), title[0].casefold()) in COLUMNS["answers"]:
+        return found
+    ids = [name for name in columns.unused if name.casefold() == "id"]
+    return [*found, "--columns", ",".join([*ids, text, *(title if ids and columns.paired else ())])]
 
 
 def _train(given: Given, run: Any, name: str = "train") -> list[Words]:
@@ -135,6 +142,14 @@ def _embed(given: Given, embedded: Any) -> list[Words]:
 def _fit(given: Given, fitted: Any) -> list[Words]:
     rows = _options(given, "store", "vectors", "column")
     return [["transform", "--calibrator", fitted.output, *rows, "--output", new_place(f"{fitted.output}.npy")]]
+
+
+def _evaluate(given: Given, report: Any) -> list[Words]:
+    """A look at the best of the encoders that were named."""
+    split = [*map(split_name, several(given["models"]))]
+    named = dict(zip(distinct_names(split), (model for _, model in split), strict=True))
+    falling = next(([best, *others] for _, best, others in report.leads()), [])
+    return _look(next((named[row.system] for row in falling if row.system in named), split[0][1]), given)
 
 
 def _sweep(given: Given, swept: Any) -> list[Words]:
@@ -210,7 +225,7 @@ STEPS: Mapping[str, Callable[[Given, Any], Iterable[Words]]] = {
         ["search", *(["ask", made.folder, QUESTION] if made.encoder else ["info", made.folder])]
     ],
     "adapt": _adapt,
-    "evaluate": lambda given, _: _look(split_name(several(given["models"])[0])[1], given),
+    "evaluate": _evaluate,
     "sweep": _sweep,
     "verify-paper": lambda given, _: [["paper-tables", given["model"], *_options(given, "data_dir", "device")]],
     "paper-tables": _paper_tables,

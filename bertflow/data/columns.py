@@ -50,8 +50,10 @@ COLUMNS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "queries": tuple((name,) for name in ("query", "question", "text", "sentence")),
     "labeled": (("text", "label"), ("sentence", "label"), ("word", "label")),
     "answers": (
-        *(("text", "questions"), ("text",), ("answer", "questions"), ("answer", "question"), ("answer",)),
-        *(("description",), ("body",)),
+        *(("text", "questions"), ("answer", "questions"), ("answer", "question")),
+        # A title is found as a past question is.
+        *(("text", "title"), ("description", "title"), ("body", "title"), ("body", "subject")),
+        *(("text",), ("answer",), ("description",), ("body",)),
     ),
     "answered": (("question", "id"),),
     "passages": tuple((name,) for name in ("text", "page_content", "content", "passage", "chunk", "body", "sentence")),

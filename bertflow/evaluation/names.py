@@ -4,7 +4,7 @@ Each command that writes an encoder calls its folder "encoder", so of such a fol
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -50,3 +50,10 @@ def _parts(model: Model) -> list[str]:
         return [str(model)]
     *above, last = Path(model).resolve().as_posix().split("/")
     return [*above[:-1], f"{above[-1]}/{last}"] if last == ENCODER else [*above, last]
+
+
+def poolings_differ(poolings: Iterable[str]) -> list[str]:
+    """The line that says which poolings are compared; none where they are one."""
+    names = [*dict.fromkeys(poolings)]
+    said = f"Poolings differ ({', '.join(names)}), so a difference may come from the pooling."
+    return [said] if names[1:] else []

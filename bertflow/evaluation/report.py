@@ -22,6 +22,7 @@ from bertflow.errors import UsageError, require_between
 from bertflow.evaluation.aggregation import AGGREGATIONS
 from bertflow.evaluation.bm25 import BM25, bm25_values
 from bertflow.evaluation.mteb_files import MAIN_SCORE, mteb_files, predictions_csv
+from bertflow.evaluation.names import poolings_differ
 from bertflow.evaluation.score_table import CORRELATIONS, Column, Row, ScoreTable, SystemFacts
 from bertflow.evaluation.significance import LEVEL
 from bertflow.files import write_text
@@ -87,11 +88,11 @@ class Report(ScoreTable, AbstractResult):
 
         Where one flow has several seeds, it is their mean that is compared.
         """
-        return [self._versus(lead, best, other) for lead, best, others in self._leads() for other in others]
+        return [self._versus(lead, best, other) for lead, best, others in self.leads() for other in others]
 
     def summary(self) -> Iterator[str]:
         """Which system is best, in one line for each kind of task, without tasks and intervals."""
-        for lead, best, others in self._leads():
+        for lead, best, others in self.leads():
             apart: dict[str, list[str]] = {}
             for other in others:
                 (one,) = (row for row in self.compared(best.system, other.system) if row.place == lead.place)
@@ -116,7 +117,7 @@ class Report(ScoreTable, AbstractResult):
                 return f" Here {one.system} ({own_way}) scores higher than {', '.join(below)}."
         return ""
 
-    def _leads(self) -> Iterator[tuple[Column, Row, list[Row]]]:
+    def leads(self) -> Iterator[tuple[Column, Row, list[Row]]]:
         """For each kind of task, the column that counts, its best system and the others."""
         metrics = {column.place.task: column.place.metric for column in reversed(self.columns)}
         for metric in dict.fromkeys(metrics[column.place.task] for column in self.columns):
@@ -156,10 +157,9 @@ class Report(ScoreTable, AbstractResult):
         yield self.table()
         yield from (section.table for section in self.beside)
         yield from map(Strong, self.summary())
-        poolings = [*dict.fromkeys(row.description["pooling"] for row in used if "pooling" in row.description)]
-        if poolings[1:]:
-            yield f"Poolings differ ({', '.join(poolings)}), so a difference may come from the pooling."
-        same = f"Pooling {poolings[0]}. " if len(poolings) == 1 else ""
+        poolings = {row.description["pooling"]: None for row in used if "pooling" in row.description}
+        yield from poolings_differ(poolings)
+        same = f"Pooling {next(iter(poolings))}. " if len(poolings) == 1 else ""
         bm25 = f" {BM25}: words in common." if self.plain else ""
         yield f"{same}{_seen(used)}.{bm25} How each number was made: {REST}."
         yield from self.sections

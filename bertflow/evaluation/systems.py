@@ -221,7 +221,7 @@ def build_systems(
         encoders = {one: _pooled(first, one, text) for one in wanted if one.pooling not in STATIC or first.recipe}
         for spec, encoder in encoders.items():
             if text is None:
-                require_fitted_on(spec, bool(fits))
+                require_fitted_on(spec, bool(fits), of)
             if spec.calibrator is None:
                 for name in (own_names or [RAW + of + pooled]) if spec == raw else [spec.spelling + of]:
                     add(name, encoder)
@@ -237,13 +237,18 @@ def build_systems(
     return systems
 
 
-def require_fitted_on(spec: SystemSpec, refits: bool) -> None:
-    """Refuse a baseline that needs text where there is none; ``refits`` are moments of a calibrator to fit it from.
+def require_fitted_on(spec: SystemSpec, refits: bool, of: str = "") -> None:
+    """Refuse a baseline that needs text where there is none.
+
+    Args:
+        spec: The baseline.
+        refits: Whether there are moments of a calibrator to fit it from.
+        of: What follows its name where there are several encoders.
 
     Raises:
         UsageError: If it counts tokens, draws crops, or has a calibrator without moments.
     """
     if spec.counts or spec.crops or (spec.calibrator is not None and (spec.pooling is not None or not refits)):
         raise UsageError(
-            f"{spec.spelling} needs text to be fitted on. Give fit_on: a file, or eval for the scored sentences."
+            f"{spec.spelling}{of} needs text to be fitted on. Give fit_on: a file, or eval for the scored sentences."
         )

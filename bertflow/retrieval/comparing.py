@@ -15,7 +15,7 @@ from bertflow.data.tables import open_table, table_suffix
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.options import EncoderOptions
 from bertflow.errors import DataError
-from bertflow.evaluation.names import Model, distinct_names
+from bertflow.evaluation.names import Model, distinct_names, poolings_differ
 from bertflow.opening import load_each
 from bertflow.results import AbstractResult
 from bertflow.similarity import unit_rows
@@ -64,6 +64,7 @@ class Comparison(AbstractResult):
         texts: Number of texts.
         shared: Share of the ten nearest texts of a query that both encoders have in common, mean over the queries.
         changed: Number of queries whose nearest text is another one.
+        poolings: The pooling of each encoder that pools tokens.
         shown: Some of the queries, drawn at random, with their nearest texts.
     """
 
@@ -73,18 +74,21 @@ class Comparison(AbstractResult):
     texts: int
     shared: float
     changed: int
+    poolings: tuple[str, ...]
     shown: tuple[SideBySide, ...]
 
     title: ClassVar[str] = "The same queries, two encoders"
 
     def parts(self) -> Iterator[Section]:
         """The queries with their nearest texts, side by side, and how much changed."""
-        yield self.section([UNJUDGED])
+        yield self.section([*poolings_differ(self.poolings), UNJUDGED])
 
     def answer(self) -> Iterator[Section]:
         """One query, if there is one whose nearest text is another one."""
         told = (min(self.shown, key=lambda one: one.first[0] == one.second[0]),)
-        yield replace(self, shown=told).section([f"{len(self.shown)} of the queries: {REST}.", UNJUDGED], BRIEF)
+        yield replace(self, shown=told).section(
+            [*poolings_differ(self.poolings), f"{len(self.shown)} of the queries: {REST}.", UNJUDGED], BRIEF
+        )
 
     def section(self, lines: Sequence[str] = (), width: int = WIDTH) -> Section:
         """The table, with so many characters of a text; after it how much changed, and ``lines``."""
@@ -164,7 +168,8 @@ def compare_systems(
         for row in drawn_rows(len(queries), SHOWN, seed)
     )
     shared, changed = share_in_common(first, second), int((first[:, 0] != second[:, 0]).sum())
-    return Comparison(systems[0][0], systems[1][0], len(queries), len(texts), shared, changed, tuple(shown))
+    poolings = tuple(str(one.describe()["pooling"]) for _, one in systems if "pooling" in one.describe())
+    return Comparison(systems[0][0], systems[1][0], len(queries), len(texts), shared, changed, poolings, tuple(shown))
 
 
 def share_in_common(first: Intp, second: Intp) -> float:

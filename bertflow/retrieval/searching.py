@@ -54,7 +54,7 @@ class Hits(AbstractResult):
             text = hit.text if hit.chunk is None else hit.matched
             yield f"{place}. {hit.score:.3f}{percent}  {hit.id}  {where}{' '.join(text.split())}"
             if hit.chunk is None and hit.matched != hit.text:
-                yield f"          asked before: {hit.matched}"
+                yield f"          found by: {hit.matched}"
         if any(hit.out_of_domain for hit in self.hits):
             yield (
                 "The question is out of domain: it is unlike the text that the encoder was fitted on, so its scores "

@@ -57,8 +57,9 @@ class Outside:
     def __str__(self) -> str:
         """One line."""
         return (
-            f"{self.out:,} of {self.n:,} texts are out of domain of the text that the percentiles were made of: the "
-            "threshold does not hold for them. Fit it on text of this kind: --fit_on FILE."
+            f"{self.out:,} of {self.n:,} texts are out of domain of the text that the percentiles were made of "
+            "(other topics, or another length): the threshold does not hold for them. Fit it on text of this kind: "
+            "--fit_on FILE."
         )
 
 

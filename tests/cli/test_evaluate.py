@@ -189,7 +189,7 @@ def test_a_system_has_the_name_that_is_given(evaluate, fitted, namesakes, tmp_pa
     code, out, _ = evaluate(f"short={namesakes[0]}", namesakes[1], f"best={fitted}", "lr=0.1", *options)
     assert code == 0
     assert re.findall("^(.*): encoder", out, re.MULTILINE) == ["short", "b/encoder", "best", "lr=0.1"]
-    assert out.splitlines()[-1] == f"next: bertflow inspect {namesakes[0]}"
+    assert out.splitlines()[-1] == f"next: bertflow inspect {namesakes[1]}"  # as good as short, and first by its name
 
 
 def test_a_folder_that_bertflow_wrote_keeps_its_options_where_another_takes_them(evaluate, namesakes, tiny_bert):

@@ -86,8 +86,8 @@ def test_all_formats_say_the_same(saved, files):
 
 STRANGE = [(" ".join(["man"] * n), " ".join(["eats"] * n)) for n in range(2, 10)]
 OUT = (
-    "16 of 16 texts are out of domain of the text that the percentiles were made of: the threshold does not hold for "
-    "them. Fit it on text of this kind: --fit_on FILE."
+    "16 of 16 texts are out of domain of the text that the percentiles were made of (other topics, or another length): "
+    "the threshold does not hold for them. Fit it on text of this kind: --fit_on FILE."
 )
 
 

@@ -79,7 +79,9 @@ def test_what_comes_after_fix_suits_the_purpose(purpose, words, tmp_path):
     ("columns", "read"),
     [
         (None, ""),
-        (TextColumns(("name", "body"), ("ID", "price"), paired=True), " --columns ID,body"),
+        (TextColumns(("Title", "body"), ("ID", "price"), paired=True), ""),
+        (TextColumns(("name", "body"), ("ID", "price"), paired=True), " --columns ID,body,name"),
+        (TextColumns(("name", "body"), ("price",), paired=True), " --columns body"),
         (TextColumns(("body",), (), paired=False), " --columns body"),
     ],
 )
@@ -106,9 +108,17 @@ def test_who_adapts_to_a_text_is_shown_how_to_see_what_it_finds(tmp_path):
     assert line == f"\nnext: to see what it finds: bertflow compare bert {tmp_path} a.txt --queries FILE"
 
 
-def test_after_an_evaluation_that_was_not_written_comes_the_geometry_of_its_first_encoder(tiny_bert):
-    line = next_lines("evaluate", {"models": f"mine={tiny_bert}", "output": None}, None)
-    assert line == f"\nnext: bertflow inspect {tiny_bert}"
+@pytest.mark.parametrize(
+    ("falling", "shown"),
+    [(["raw"], "first"), (["whitening", "mine", "raw"], "second"), (["first", "mine"], "first"), ([], "first")],
+)
+def test_after_an_evaluation_comes_the_geometry_of_the_best_encoder_that_was_named(tmp_path, falling, shown):
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    rows = [SimpleNamespace(system=name) for name in falling]
+    report = SimpleNamespace(leads=lambda: [(None, rows[0], rows[1:])] if rows else [])
+    models = [str(tmp_path / "first"), f"mine={tmp_path / 'second'}"]
+    assert next_lines("evaluate", {"models": models}, report) == f"\nnext: bertflow inspect {tmp_path / shown}"
 
 
 def test_the_next_command_of_a_sweep_has_a_pooling_that_can_be_typed():

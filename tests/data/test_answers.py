@@ -84,14 +84,23 @@ def test_a_new_index_numbers_answers_without_ids(write, content, expected, said,
 def test_a_table_with_other_columns_is_told_what_they_may_be(write, refusal):
     path = write("faq.csv", "sku,note\n1,Yes.\n")
     assert refusal(load_answers, path) == (
-        f"{path} should have the columns text + questions | text | answer + questions | answer + question | answer | "
-        "description | body, but has sku, note. Name the column of text with --columns; or those of id, text and, if "
+        f"{path} should have the columns text + questions | answer + questions | answer + question | text + title | "
+        "description + title | body + title | body + subject | text | answer | description | body, but has sku, note. "
+        "Name the column of text with --columns; or those of id, text and, if "
         "there are any, past questions."
     )
 
 
-def test_the_body_of_a_ticket_is_its_text(write):
-    path = write("tickets.csv", "id,subject,body,status\n7,A pen,It does not write.,open\n")
+@pytest.mark.parametrize(
+    "header", ["id,subject,body,status", "id,Title,body,status", "id,title,text,author", "id,title,description,price"]
+)
+def test_a_text_is_found_by_its_title_as_well(write, header):
+    path = write("tickets.csv", f"{header}\n7,A pen,It does not write.,3\n8,,Nor does it erase.,3\n")
+    assert load_answers(path) == [Answer("7", "It does not write.", ("A pen",)), Answer("8", "Nor does it erase.")]
+
+
+def test_the_body_of_a_ticket_without_a_subject_is_its_text(write):
+    path = write("tickets.csv", "id,body,status\n7,It does not write.,open\n")
     assert load_answers(path) == [Answer("7", "It does not write.")]
 
 

@@ -88,6 +88,13 @@ def test_a_baseline_without_text_or_moments_is_refused(tiny_bert, compare, refus
     )
 
 
+def test_of_several_encoders_it_is_said_which_one_has_no_moments(tiny_bert, refusal):
+    raw, other = (TransformerEncoder(tiny_bert, pooling=pooling, device="cpu") for pooling in ("mean(1)", "mean(2)"))
+    opened = [SharedPass(raw, "mine"), SharedPass(CalibratedEncoder.fit(other, Whitening(3), SENTENCES), "fixed")]
+    message = refusal(built, opened, "whitening", error=UsageError)
+    assert message.startswith("whitening of mine needs text to be fitted on.")
+
+
 def test_crops_are_fitted_as_queries(tiny_bert):
     system = built([open_system(str(tiny_bert), device="cpu")], "ridge(1)+crops", SENTENCES)["ridge(1)+crops"]
     assert system.has_roles

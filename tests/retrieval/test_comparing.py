@@ -9,8 +9,9 @@ import pytest
 import bertflow
 from bertflow.cli import main
 from bertflow.data.corpus import load_sentences
+from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
-from bertflow.retrieval.comparing import load_queries
+from bertflow.retrieval.comparing import compare_systems, load_queries
 
 WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "small", "red", "green"]
 
@@ -59,6 +60,13 @@ def test_an_encoder_beside_itself_changes_nothing(encoders):
         "The nearest text is another one for 0 of 30 queries; of their 10 nearest texts both encoders have 100 % in "
         "common."
     )
+
+
+def test_it_is_said_where_poolings_differ(tiny_bert):
+    poolings = ("mean(1)", "cls")
+    raw = [TransformerEncoder(tiny_bert, pooling=pooling, device="cpu") for pooling in poolings]
+    found = compare_systems([*zip(poolings, raw, strict=True)], sentences(30, 2), sentences(60, 3))
+    assert "Poolings differ (mean(1), cls), so a difference may come from the pooling." in found.to_markdown()
 
 
 def test_the_command_opens_two_encoders_and_a_table(encoders, tiny_bert, tmp_path, capsys):
