@@ -115,7 +115,7 @@ def evaluate_binary(systems: Systems, pairs: Pairs, **options: Unpack[ScoreOptio
     return score_sets(systems, [replace(pairs, kind="binary")], **options)
 
 
-@working("scoring")
+@working("scoring the pairs")
 def score_sets(
     systems: Systems,
     sets: Iterable[Pairs],

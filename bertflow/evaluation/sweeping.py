@@ -178,7 +178,7 @@ class Sweep(AbstractResult):
         records = [row.as_dict() for row in self.rows]
         return to_csv(list(records[0]), [list(record.values()) for record in records])
 
-    @working("drawing")
+    @working("drawing the figure")
     def save(self, folder: str | Path) -> Path:
         """Write sweep.json, sweep.md, sweep.csv and, where matplotlib is installed, sweep.png."""
         folder = super().save(folder)

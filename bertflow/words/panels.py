@@ -202,7 +202,7 @@ class StudyResult(AbstractResult):
                     f"{there:.3f} against {here:.3f} at {pooling}."
                 )
 
-    @working("drawing")
+    @working("drawing the figure")
     def save(self, folder: str | Path, kind: str = "png") -> Path:
         """Write ``words.json`` and the heatmaps; needs matplotlib.
 
