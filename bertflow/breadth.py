@@ -37,13 +37,12 @@ from bertflow.errors import without_null_warnings
 from bertflow.moments import Moments
 from bertflow.similarity import unit_rows
 from bertflow.text_keys import hash_text
+from bertflow.written import written_words
 
 logger = logging.getLogger("bertflow")
 Block = TypeVar("Block", bound=NDArray[Any])
-WORD = re.compile(r"[^\W\d_A-Z]+|[A-Z]+(?![^\W\d_A-Z])|[A-Z][^\W\d_A-Z]+")
-"""A word; the name getUserName has three."""
-WRITTEN = re.compile(rf"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]|{WORD.pattern}")
-"""A word, or a letter of a script that has no spaces (Thai, Lao, Burmese, Khmer, Japanese, Chinese)."""
+PART = re.compile(r"[^A-Z]+|[A-Z]+(?![^A-Z])|[A-Z][^A-Z]+")
+"""A part of a word; the name getUserName has three."""
 RUNNING, RICH = 5000, 1000.0
 """Running words, and the different ones among them below which a text is narrow: 1,100 to 2,000 in broad text, 850 in
 captions, 130 to 900 in text made from templates (benchmarks/EXPLORED.md)."""
@@ -148,7 +147,11 @@ def _judged(x: Floats, texts: Sequence[str] | None) -> Breadth | None:
 
 def are_titles(texts: Sequence[str]) -> bool:
     """Whether most texts have at most ``SHORT`` words."""
-    return float(np.median([len(WRITTEN.findall(text)) for text in texts])) <= SHORT
+    return float(np.median([sum(1 for _ in _parts(text)) for text in texts])) <= SHORT
+
+
+def _parts(text: str) -> Iterator[str]:
+    return chain.from_iterable(PART.findall(word) for word, _ in written_words(text))
 
 
 def by_hash(texts: Sequence[str]) -> Intp:
@@ -161,7 +164,7 @@ def richness(texts: Sequence[str]) -> float:
 
     Source: Heaps 1978, section 7.5: the number of different words grows as a power of the length, here 1/2.
     """
-    running = chain.from_iterable(WORD.findall(texts[at]) for at in by_hash(texts))
+    running = chain.from_iterable(_parts(texts[at]) for at in by_hash(texts))
     words = list(islice(map(str.lower, running), RUNNING))
     return len(set(words)) * float(np.sqrt(RUNNING / max(1, len(words))))
 

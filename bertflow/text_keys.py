@@ -1,22 +1,22 @@
 """When are two sentences the same text? When their keys are equal.
 
-The key of a sentence is its letters and digits alone, after NFKC and case folding, so that "A man's hat." and
+The key of a sentence is its letters, with their marks, and its digits, after NFKC and case folding: "A man's hat." and
 "a man 's hat" are one text. A corpus is remembered as the sorted 64-bit hashes of its keys: enough to say later which
 share of other sentences stood in it, without keeping the text. Two different keys among a billion share a hash with a
 probability of 0.03.
 """
 
 import hashlib
-import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+import regex
 
 from bertflow.array_types import Hashes
 
-NO_LETTERS = re.compile(r"[\W_]+")
-"""What is neither letter nor digit, as ``str.isalnum`` says of each character."""
+NO_LETTERS = regex.compile(r"[^\p{L}\p{N}\p{M}]+|(?<![\p{L}\p{M}])\p{M}+")
+"""What is neither letter, nor mark of a letter (a vowel in Hindi or Thai), nor digit."""
 
 
 def text_key(sentence: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 import bertflow
 from bertflow.advise.reading import read_documents, split_text
 from bertflow.advise.vetoes import Vetoes
-from bertflow.breadth import FEWEST, FOREIGN, NARROW, RICH, WORD, are_titles, breadth_of, richness
+from bertflow.breadth import FEWEST, FOREIGN, NARROW, RICH, are_titles, breadth_of, richness
 from bertflow.calibration.spelling import RAW
 
 
@@ -138,4 +138,12 @@ def test_rows_that_repeat_count_once():
 
 def test_a_name_in_code_is_not_one_word():
     assert richness([f"{does}UserName{number}" for number in range(2000) for does in ("get", "set")]) == 4
-    assert WORD.findall("getUserName HTTPServer_2 Ärger") == ["get", "User", "Name", "HTTP", "Server", "Ärger"]
+    assert richness(["getUserName HTTPServer_2 Ärger"] * 2) == pytest.approx(6 * (5000 / 6) ** 0.5)
+
+
+def test_a_text_is_as_rich_in_one_script_as_in_another():
+    rng = np.random.default_rng(0)
+    hindi = ["".join(f"{chr(letter)}ी" for letter in rng.integers(0x915, 0x939, 3)) for _ in range(300)]
+    thai = ["".join(chr(letter) for letter in rng.integers(0xE01, 0xE2E, 2)) for _ in range(300)]
+    for words, space in ((hindi, " "), (thai, "")):
+        assert richness([space.join(rng.choice(words, 9)) for _ in range(900)]) == len(set(words))

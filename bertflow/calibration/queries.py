@@ -13,7 +13,6 @@ An index that is there already stays as it is if only queries are moved, by half
 """
 
 import copy
-import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -28,9 +27,8 @@ from bertflow.errors import DataError, UsageError
 from bertflow.maps import fitted_map, unit
 from bertflow.moments import Moments
 from bertflow.similarity import unit_rows
+from bertflow.written import written_words
 
-WORD = re.compile(r"[^\W\d_]{2,}")
-"""A word of a crop."""
 CROPS = 2000
 """Crops that are drawn."""
 WORDS = (2, 6)
@@ -54,15 +52,21 @@ def crops(documents: Sequence[str], n: int = CROPS, seed: int = 0) -> list[str]:
     Raises:
         DataError: If there is no document with words.
     """
-    words = [found for document in documents if (found := WORD.findall(document) or document.split())]
+    words = [found for document in documents if (found := _words(document))]
     if not words:
         raise DataError(f"Crops are drawn from documents with words, but none of {len(documents):,} has any.")
     generator, drawn = np.random.default_rng(seed), []
     for row in generator.integers(len(words), size=n).tolist():
         document, length = words[row], int(generator.integers(WORDS[0], WORDS[1] + 1))
         start = int(generator.integers(max(1, len(document) - length + 1)))
-        drawn.append(" ".join(document[start : start + length]))
+        drawn.append("".join(document[start : start + length]).strip())
     return drawn
+
+
+def _words(document: str) -> list[str]:
+    """The words of two letters or more, or what stands between spaces; each with the space before it, if any."""
+    found = [" " * (not follows) + word for word, follows in written_words(document) if len(word) > 1]
+    return found or [f" {word}" for word in document.split()]
 
 
 def matched(queries: Floats, cropped: Floats) -> Floats:

@@ -16,9 +16,12 @@ from itertools import islice
 from pathlib import Path
 from statistics import median
 
+import regex
+
 from bertflow.data.lines import logger, none_skipped
 from bertflow.data.tables import Choices, TableRow, TextTable, is_plain_text, open_table, table_suffix
 from bertflow.errors import RowError, UsageError, how_many, shown
+from bertflow.written import UNSPACED
 
 PAIR_KINDS = ("graded", "binary", "classes", "retrieval", "texts")
 """The kinds that are pairs of texts; the first that a table has the columns of is taken."""
@@ -87,7 +90,7 @@ NAME_THEM = (
     f"{RENAME[:-1]} (by number, from 1, if the file has no header). "
     "If it holds one sentence per line, rename it to .txt."
 )
-_WORD = re.compile(r"\S*[^\W\d_]\S*")
+_WORD = regex.compile(rf"{UNSPACED}|\S*[^\W\d_]\S*")
 """A word with a letter: dates and numbers are not text."""
 _EUROPEAN = re.compile(r"\s*-?\d+,\d\d?\s*")
 """A number with a comma before its one or two decimals, as Excel writes it in Europe."""

@@ -115,3 +115,12 @@ def test_matched_crops_move_by_the_role_of_queries_and_not_by_their_topics():
 def test_crops_have_no_numbers_and_no_punctuation():
     assert set(" ".join(crops(["Tent A-139. In stock, 2 cabins!"])).split()) == {"Tent", "In", "stock", "cabins"}
     assert set(crops(["12 345"])) == {"12 345"}
+
+
+def test_crops_are_spans_of_words_in_any_script():
+    hindi = "वह जाती है और गाना गाती है"
+    assert all(crop in hindi for crop in crops([hindi], 50))
+    chinese = "今天天气很好。我们去公园散步"
+    drawn = set(crops([chinese], 500))
+    assert "天气很好 我们" in drawn
+    assert all(crop.replace(" ", "。") in chinese and 4 <= len(crop.replace(" ", "")) <= 12 for crop in drawn)
