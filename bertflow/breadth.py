@@ -95,8 +95,16 @@ class Breadth:
         return (
             *([f"most of its texts have at most {SHORT} words"] if self.titles else []),
             *([f"it has about {self.words:.0f} different words per {RUNNING:,}"] if few else []),
-            *([f"new topics are {how_far(self.novelty)} as far away as other lines"] if self.novelty > NARROW else []),
+            *(
+                [f"topics left out of a fit are {how_far(self.novelty)} as far from it as other lines"]
+                if self.novelty > NARROW
+                else []
+            ),
         )
+
+    @property
+    def _far(self) -> str:
+        return f"topics left out of a fit are {how_far(self.novelty)} as far from it as other lines"
 
     @property
     def narrow(self) -> bool:
@@ -110,7 +118,7 @@ class Breadth:
     def __str__(self) -> str:
         """One line."""
         if not self.narrow:
-            return f"The text is broad (new topics are {how_far(self.novelty)} as far away as other lines)."
+            return f"The text is broad ({self._far})."
         return f"The text is narrow ({', '.join(self.signs())}): a map that is fitted to it may harm search."
 
 

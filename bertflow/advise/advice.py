@@ -157,7 +157,7 @@ class Advice(AbstractResult):
                 yield f"threshold none: {at.of_copies}"
             else:
                 kind = "query-text" if self.scores.queries_ else "random"
-                yield f"threshold a match from cosine {value} on: 1 of {n} {kind} pairs passes"
+                yield f"threshold a match if cosine >= {value}: 1 of {n} {kind} pairs passes"
 
     def _files(self) -> Iterator[str]:
         """What was written, and what to do with it."""
@@ -166,11 +166,11 @@ class Advice(AbstractResult):
         written = [self._place, *([EXPORTED] if self.exported else []), f"geometry/{REPORT}", "fix.md"]
         yield f"files     in {self.folder}: {', '.join(written)}"
         if self.beside and self._kept(self.beside_encoder) is not None:
-            yield f"vetoed    {self.beside}, in {BESIDE}: use it only if labels prove it"
+            yield f"vetoed    {self.beside}, in {self.folder / BESIDE}: use it only if labels prove it"
         if self.asked is not None:
             yield f"asked     {self.folder / ASKED}: fill in the score of {len(self.asked)} pairs, then --labels FILE"
         elif self.standing == LIKELY or self.beside:
-            more = f"{FEWEST_LABELS} pairs or more (--ask 100 writes such pairs)"
+            more = f"{FEWEST_LABELS} labeled pairs or more (--ask 100 writes pairs to label)"
             for one in (one.evidence for one in self.evidence[:1] if not one.evidence.mined):
                 n = sum(map(len, (one.judging, one.choosing)[: 1 if one.asked else 2]))
                 more = f"more pairs (the {n:,} given are too few to tell)"
@@ -192,7 +192,7 @@ class Advice(AbstractResult):
         lines = [
             (name, *(format(getattr(row, field), form) for field, form in SHOWN.values())) for name, row in rows.items()
         ]
-        of = f"On {rows[RAW].n:,} held-out sentences, one per document; the verdict's figures are of the others."
+        of = f"On {rows[RAW].n:,} held-out sentences, one per document; the reasons' cosines are of the others."
         yield Section("Geometry", Table(("system", *SHOWN), tuple(lines)), (of,))
         yield from (one.section() for one in (*self.evidence, *filter(None, [self.stand_in])))
         if self.queries is not None:

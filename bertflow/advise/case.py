@@ -192,7 +192,7 @@ class Case:
         pooling, split = self.encoder.describe().get("pooling", "as given"), self.split
         return [
             f"encoder   {self.name}, {pooling}, width {self.own.dim}",
-            f"text      {len(split.fitted):,} sentences to fit on, {len(split.reference):,} others for random pairs",
+            f"text      {len(split.fitted):,} sentences to fit on, {len(split.reference):,} others for thresholds",
             f"evidence  {announced(self.evidence, self.missing, purpose, bare)}",
             *self.about_text,
         ]

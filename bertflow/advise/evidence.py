@@ -255,7 +255,8 @@ class Judgement:
         n, chosen = len(evidence.judging), self.chosen
         who = f"{chosen or 'nothing'} was tested on {n:,} pairs"
         if len(self._candidates) > 1:
-            who = f"Best on {len(evidence.choosing):,} pairs: {chosen}; tested on {n:,} others"
+            best = f"Best{' for search' * evidence.mined} on {len(evidence.choosing):,} pairs: {chosen}"
+            who = f"{best}; tested on {n:,} others"
         if evidence.asked:
             who = f"{n:,} of {evidence.asked:,} are filled in; chosen on all of them ({chosen})"
         how = f"{who}. Scores are x 100, cosines are not."

@@ -190,7 +190,7 @@ class Shape:
         """The number behind it."""
         tuned = f"; without a map only layers that were tuned for sentences use more than {CALIBRATED:g}"
         said = f"The embeddings use {self.spread:.0f} of {self.dim} directions (participation ratio"
-        return f"{said}), but {self.made}." if self.made else f"{said}{tuned})."
+        return f"{said}); {self.made}." if self.made else f"{said}{tuned})."
 
 
 def made_for_sentences(encoder: SentenceEncoder) -> str:

@@ -248,7 +248,8 @@ def _naming(request: Request, case: Case, plan: FitPlan, found: Findings, decisi
         more, now = (100 * pairs.lead(name).difference if name != RAW else 0.0 for name in (best, decision.system))
         instead = f", not {now:.1f}" if now else ""
         said = f"--purpose search would gain {more:.1f} points on these pairs{instead}"
-        return (said, f"For search alone: {pairs.said_of(best)}") if more > now else ("", "")
+        on_these = pairs.said_of(best)
+        return (said, f"For search alone, {on_these[0].lower()}{on_these[1:]}") if more > now else ("", "")
     free = request.candidates is None and request.vectors is None
     more_to_use = decision.system != RAW or any(fallbacks("search", case.words).values())
     helps = request.purpose == "all" and free and more_to_use and looks_raw(found.raw, found.shape)

@@ -183,7 +183,7 @@ def test_a_threshold_near_1_has_more_digits(encoder, value, said, monkeypatch):
     found = replace(advice.scores.strict_threshold(), value=value)
     monkeypatch.setattr(type(advice.scores), "strict_threshold", lambda self: found)
     (line,) = (line for line in advice.answer() if line.startswith("threshold"))
-    assert line == f"threshold a match from cosine {said} on: 1 of 1,000 random pairs passes"
+    assert line == f"threshold a match if cosine >= {said}: 1 of 1,000 random pairs passes"
 
 
 def test_queries_choose_nothing(encoder):

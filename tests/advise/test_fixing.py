@@ -594,8 +594,8 @@ def test_a_catalogue_leaves_the_encoder_as_it_is_and_puts_the_change_beside_it(m
     advice = json.loads((tmp_path / "fixed" / "fix.json").read_text())
     assert (advice["system"], advice["beside"]) == ("raw", "abtt(1)")
     printed = capsys.readouterr().out
-    assert "vetoed    abtt(1), in vetoed" in printed
-    assert "prove     with --labels FILE, 100 pairs or more" in printed
+    assert f"vetoed    abtt(1), in {tmp_path / 'fixed' / 'vetoed'}: use" in printed
+    assert "prove     with --labels FILE, 100 labeled pairs or more" in printed
     assert "The text is narrow" in printed
     assert bertflow.load(str(tmp_path / "fixed" / "encoder"), device="cpu").calibrator is None
     assert bertflow.load(str(tmp_path / "fixed" / "vetoed"), device="cpu").calibrator is not None
