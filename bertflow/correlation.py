@@ -29,6 +29,8 @@ NO_VARIANCE = 1e-20
 """Share of the full sample's variance below which the values of a resample are all equal, up to rounding."""
 NO_VARIANCE_LEFT = 1e-13
 """Share where one pair was subtracted: what is left of equal values is rounding of the whole."""
+TAILS = (0.025, 0.975)
+"""Shares below the ends of an interval of 95 %."""
 AT_A_TIME = 2**14
 """Weights at a time: with all that is made of them they stay in the processor's cache, and in memory at hand."""
 
@@ -234,34 +236,32 @@ _WITHOUT_ONE: Mapping[str, Callable[[Float64, Float64], tuple[Float64, Float64, 
 
 @dataclass(frozen=True)
 class Interval:
-    """Where a figure lies with the confidence asked for."""
+    """Where a figure lies with a confidence of 95 %."""
 
     low: float
     high: float
 
 
-def percentile_interval(replicates: Float64, level: float = 0.95) -> Interval | None:
-    """The middle ``level`` of the bootstrap replicates; None where one of them is NaN."""
+def percentile_interval(replicates: Float64) -> Interval | None:
+    """The middle 95 % of the bootstrap replicates; None where one of them is NaN."""
     if not np.isfinite(replicates).all():
         return None
-    low, high = np.quantile(replicates, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(replicates, TAILS)
     return Interval(float(low), float(high))
 
 
-def fisher_interval(value: float, n: int, level: float = 0.95) -> Interval | None:
+def fisher_interval(value: float, n: int) -> Interval | None:
     """Interval of Spearman's correlation of ``n`` independent pairs, by Fisher's z; None for fewer than four, or for 1.
 
     Source: Bonett & Wright 2000, Psychometrika 65, 23-28, for the standard error sqrt((1 + value^2 / 2) / (n - 3)).
     """
     if n < FEWEST + 1 or abs(value) >= 1:
         return None
-    half = ndtri((1 + level) / 2) * np.sqrt((1 + value**2 / 2) / (n - 3))
+    half = ndtri(TAILS[1]) * np.sqrt((1 + value**2 / 2) / (n - 3))
     return Interval(float(np.tanh(np.arctanh(value) - half)), float(np.tanh(np.arctanh(value) + half)))
 
 
-def bca_interval(
-    value: float, replicates: Float64, influence: Float64 | None = None, level: float = 0.95
-) -> Interval | None:
+def bca_interval(value: float, replicates: Float64, influence: Float64 | None = None) -> Interval | None:
     """Bias-corrected and accelerated bootstrap interval; bias-corrected alone without ``influence``.
 
     Args:
@@ -269,7 +269,6 @@ def bca_interval(
         replicates: The figure on each resample.
         influence: What each pair adds to the figure: the jackknife's mean less its value without the pair, times
             (n - 1) / n. Only the skewness of these numbers matters.
-        level: Confidence, in (0, 1).
 
     Returns:
         None where a replicate or an influence is NaN: some resample had no variance, so nothing can be said.
@@ -281,10 +280,10 @@ def bca_interval(
         return None
     below = (np.mean(replicates < value) + np.mean(replicates <= value)) / 2
     if below in (0.0, 1.0):  # every replicate on one side: the bias correction is infinite
-        return percentile_interval(replicates, level)
+        return percentile_interval(replicates)
     bias = ndtri(below)
     square = float(np.square(influence).sum())
     acceleration = float((influence**3).sum()) / (6 * square**1.5) if square else 0.0
-    shifted = bias + ndtri(np.array([(1 - level) / 2, (1 + level) / 2]))
+    shifted = bias + ndtri(np.array(TAILS))
     low, high = np.quantile(replicates, ndtr(bias + shifted / (1 - acceleration * shifted)))
     return Interval(float(low), float(high))

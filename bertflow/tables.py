@@ -100,10 +100,10 @@ def cell(value: str | float | None, digits: int = 3, most: int = 40) -> str:
     return f"{value:.{digits}f}" if isinstance(value, float) else shortened(str(value), most)
 
 
-def interval(low: float | None, high: float | None, metric: str = "", sign: str = "") -> str:
+def interval(low: float | None, high: float | None, metric: str = "") -> str:
     """An interval as tables show it."""
     ends = (low, high)
-    return MISSING if None in ends else " to ".join(number(end, metric, sign) for end in ends)
+    return MISSING if None in ends else " to ".join(number(end, metric) for end in ends)
 
 
 def write_rows(path: str | Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

@@ -251,16 +251,16 @@ def readable_parquet(path: Path) -> Iterator[None]:
         raise DataError(f"{path} cannot be read as a parquet file: {reason_of(error)}. Fetch it again.") from None
 
 
-def write_parquet(path: Path, z: Floats, beside: Vectors | None = None, column: str = "vector") -> None:
+def write_parquet(path: Path, z: Floats, beside: Vectors | None = None) -> None:
     """Write vectors as a parquet file.
 
     Args:
         path: The file; the caller makes it whole.
         z: The vectors (n, dim), in memory or mapped; they are read a block at a time.
         beside: A parquet file whose other columns are kept, row by row, and whose vectors these take the place of.
-        column: What the column is called, unless ``beside`` says.
+            Without it the only column is called vector.
     """
-    tables = _tables(z, beside, column)
+    tables = _tables(z, beside)
     first = next(tables)
     # Numbers of vectors hardly repeat: a dictionary or a compression would cost time and gain nothing.
     with pq.ParquetWriter(path, first.schema, compression="none", use_dictionary=False) as writer:
@@ -268,9 +268,9 @@ def write_parquet(path: Path, z: Floats, beside: Vectors | None = None, column: 
             writer.write_table(table)
 
 
-def _tables(z: Floats, beside: Vectors | None, column: str) -> Iterator[pa.Table]:
+def _tables(z: Floats, beside: Vectors | None) -> Iterator[pa.Table]:
     if beside is None:
-        yield from (pa.table({column: _lists(z[row : row + BLOCK])}) for row in range(0, len(z), BLOCK))
+        yield from (pa.table({"vector": _lists(z[row : row + BLOCK])}) for row in range(0, len(z), BLOCK))
         return
     row = 0
     for table in kept_tables(beside):

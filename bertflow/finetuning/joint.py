@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
 
 from bertflow.affine import identity_map
 from bertflow.data.pairs import Pairs
@@ -122,7 +123,8 @@ class Joint(Siamese):
         for group in added.param_groups:
             optimizer.add_param_group(group)
         optimizer.state.update(added.state)
-        return scheduled(optimizer, [f for one in (both, other) for f in one["lr_scheduler"]["scheduler"].lr_lambdas])
+        factors = [f for one in (both, other) for f in one["lr_scheduler"]["scheduler"].lr_lambdas]
+        return scheduled(LambdaLR(optimizer, factors))
 
     def configure_gradient_clipping(
         self, optimizer: Optimizer, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None

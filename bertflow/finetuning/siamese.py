@@ -15,6 +15,7 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
+from transformers import get_linear_schedule_with_warmup
 
 from bertflow.encoder.batching import Batch
 from bertflow.encoder.device import sent
@@ -187,7 +188,7 @@ class Siamese(pl.LightningModule):
         fused = "mixed" not in str(self.trainer.precision)
         optimizer = torch.optim.AdamW([group for group in groups if group["params"]], fused=fused)
         warmup = math.ceil(total * self.recipe.warmup)
-        return scheduled(optimizer, lambda step: learning_rate_share(step, int(total), warmup))
+        return scheduled(get_linear_schedule_with_warmup(optimizer, warmup, int(total)))
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """A checkpoint records its run."""
@@ -237,10 +238,3 @@ def freeze_unread(encoder: TransformerEncoder) -> None:
         gradients = torch.autograd.grad(encoder.embed_batch(batch).sum(), parameters, allow_unused=True)
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.requires_grad_(gradient is not None)
-
-
-def learning_rate_share(step: int, total: int, warmup: int) -> float:
-    """Share of the full learning rate at ``step``, counted from 0: linearly up in ``warmup`` steps, then down to 0."""
-    if step < warmup:
-        return step / warmup
-    return max(0.0, (total - step) / max(1, total - warmup))

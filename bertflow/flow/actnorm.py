@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from bertflow.affine import NULL_SHARE
 from bertflow.errors import DataError, UsageError
 from bertflow.flow.transforms import AbstractPart, Mapped
+from bertflow.registry import lookup
 
 EPS = 1e-6
 """Term added to the standard deviation. Source: bohanli/BERT-flow flow/glow_ops_1x1.py, actnorm_scale."""
@@ -52,6 +53,7 @@ class ActNorm(AbstractPart):
         self, dim: int, factor: float = 1.0, start: str = "identity", generator: torch.Generator | None = None
     ) -> None:
         super().__init__()
+        lookup("initialization", STARTS, start)
         self.factor = factor
         self.start = start
         self.shift = nn.Parameter(torch.zeros(dim))

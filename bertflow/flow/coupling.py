@@ -22,6 +22,7 @@ from torch.nn.functional import logsigmoid
 from bertflow.flow.actnorm import ActNorm, times
 from bertflow.flow.transforms import AbstractPart, Mapped
 from bertflow.onednn import Linear, linear
+from bertflow.registry import lookup
 
 NetworkFactory = Callable[[int, int], nn.Module]
 """(width read, width made) -> a network."""
@@ -205,7 +206,8 @@ class Network(nn.Module):
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        layers = NETWORKS[kind]
+        lookup("activation", dict.fromkeys(ACTIVATIONS), activation)
+        layers = lookup("network", NETWORKS, kind)
         self.first = layers.hidden(dim_in, hidden, factor, start, generator)
         self.second = layers.hidden(hidden, hidden, factor, start, generator)
         self.gate = layers.hidden(hidden, hidden, factor, start, generator) if activation == "gatu" else None

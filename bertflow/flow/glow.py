@@ -34,8 +34,8 @@ from torch import Tensor, nn
 from bertflow.affine import AffineMap
 from bertflow.errors import DataError, UsageError
 from bertflow.flow import GlowConfig
-from bertflow.flow.actnorm import STARTS, ActNorm
-from bertflow.flow.coupling import ACTIVATIONS, COUPLINGS, NETWORKS, Network
+from bertflow.flow.actnorm import ActNorm
+from bertflow.flow.coupling import COUPLINGS, Network
 from bertflow.flow.transforms import MIXINGS, Chain, Reordering, Split
 from bertflow.registry import lookup
 
@@ -97,19 +97,6 @@ def bits_per_dim(log_prob: Tensor, dim: int) -> Tensor:
     return -log_prob / (math.log(2) * dim)
 
 
-def require_known(config: GlowConfig) -> None:
-    """Check the names in a config.
-
-    Raises:
-        UnknownNameError: If a name is in no table; the message lists the known ones.
-    """
-    lookup("coupling", COUPLINGS, config.coupling)
-    lookup("activation", dict.fromkeys(ACTIVATIONS), config.activation)
-    lookup("permutation", MIXINGS, config.permutation)
-    lookup("network", NETWORKS, config.network)
-    lookup("initialization", STARTS, config.initialization)
-
-
 def build_glow(dim: int, config: GlowConfig, seed: int = 0) -> Glow:
     """A flow of ``dim`` coordinates; the same for the same seed, and the global random state is not touched.
 
@@ -124,7 +111,6 @@ def build_glow(dim: int, config: GlowConfig, seed: int = 0) -> Glow:
         UsageError: If ``dim`` is below 2: a coupling needs one coordinate to move another.
         UnknownNameError: If the config names a part that does not exist.
     """
-    require_known(config)
     if dim < 2:
         raise UsageError(f"A flow needs at least 2 dimensions, got {dim}. Keep more directions.")
     widths = [dim]
@@ -154,13 +140,13 @@ def _level(dim: int, config: GlowConfig, generator: torch.Generator) -> dict[str
     order = torch.arange(dim)
     parts: dict[str, Transform] = {}
     for step in range(config.depth):
-        mixing, reordering = MIXINGS[config.permutation](dim, generator)
+        mixing, reordering = lookup("permutation", MIXINGS, config.permutation)(dim, generator)
         order = order[reordering]
         parts[f"step{step}"] = Chain(
             {
                 "actnorm": ActNorm(dim, config.actnorm_factor, config.initialization, generator),
                 "mixing": mixing,
-                "coupling": COUPLINGS[config.coupling](dim, network),
+                "coupling": lookup("coupling", COUPLINGS, config.coupling)(dim, network),
             }
         )
     if config.restore_order:

@@ -274,13 +274,9 @@ def build_optimizer(flow: FlowMap, recipe: Recipe, total: float) -> dict[str, An
     used = [group for group in groups if group["params"]]
     optimizer = OPTIMIZERS[recipe.optimizer](used, weight_decay=recipe.weight_decay)
     warmup, decay = int(min(recipe.warmup_steps, total // 4)), DECAYS[recipe.decay]
-    return scheduled(optimizer, lambda step: learning_rate_factor(step, total, warmup, decay))
+    return scheduled(LambdaLR(optimizer, lambda step: learning_rate_factor(step, total, warmup, decay)))
 
 
-Factor = Callable[[int], float]
-"""Step -> factor of a learning rate."""
-
-
-def scheduled(optimizer: Optimizer, factor: Factor | list[Factor]) -> dict[str, Any]:
-    """An optimizer, as Lightning wants it, with a factor of the learning rate: one, or one for each group."""
-    return {"optimizer": optimizer, "lr_scheduler": {"scheduler": LambdaLR(optimizer, factor), "interval": "step"}}
+def scheduled(rates: LambdaLR) -> dict[str, Any]:
+    """The course of the learning rates of an optimizer, and the optimizer, as Lightning wants them."""
+    return {"optimizer": rates.optimizer, "lr_scheduler": {"scheduler": rates, "interval": "step"}}
