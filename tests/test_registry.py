@@ -2,10 +2,6 @@ from bertflow.errors import UnknownNameError
 from bertflow.registry import did_you_mean, lookup
 
 
-def test_a_known_name_gives_its_row():
-    assert lookup("pooling", {"mean": 1}, "mean") == 1
-
-
 def test_an_unknown_name_lists_the_known_ones(refusal):
     assert refusal(lookup, "pooling", {"mean": 1, "cls": 2}, "men", error=UnknownNameError) == (
         "Unknown pooling 'men'. Known: mean, cls. Did you mean mean?"

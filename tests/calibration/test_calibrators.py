@@ -148,11 +148,6 @@ def test_a_ridge_is_a_gaussian_of_a_wider_covariance():
     np.testing.assert_allclose(z @ z.T, (x - x.mean(0)) @ np.linalg.solve(wider, (x - x.mean(0)).T), atol=1e-9)
 
 
-def test_no_ridge_is_whitening():
-    x = anisotropic_embeddings()
-    np.testing.assert_array_equal(Ridge(0).fit_transform(x), Whitening().fit_transform(x))
-
-
 def test_a_nan_is_named(calibrator, refusal):
     x = anisotropic_embeddings()
     x[7, 2] = np.nan

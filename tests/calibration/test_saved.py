@@ -48,13 +48,6 @@ def test_a_loaded_calibrator_is_the_saved_one_bit_by_bit(calibrator, tmp_path, x
     assert loaded.provenance is None
 
 
-def test_every_closed_form_can_be_refitted_from_the_folder(folder, x):
-    moments = load_calibrator(folder).moments_
-    np.testing.assert_array_equal(
-        AllButTheTop(k=1).fit_moments(moments).transform(x), AllButTheTop(k=1).fit(x).transform(x)
-    )
-
-
 def test_the_provenance_comes_back(tmp_path, x):
     calibrator = Center().fit(x)
     calibrator.provenance_ = Provenance({"encoder": "e", "pooling": "mean"}, hash_texts(["a", "b"]), ("stsb",))

@@ -23,7 +23,6 @@ KINDS = {
     "id\tquestion\tsentence\tlabel": ("binary", {"entailment": 1, "not_entailment": 0}),
     "premise\thypothesis\tlabel": ("classes", {"entailment": 1, "neutral": 2, "contradiction": 0}),
     "Query\tText": ("retrieval", None),
-    "id\tQUERY\ttext": ("retrieval", None),
     "question\tanswer": ("retrieval", None),
     "anchor\tpositive": ("texts", None),
     "sentence1\tsentence2": ("texts", None),
@@ -256,11 +255,6 @@ REFUSED = {
     "retrieval, ids": ("question\tid\nx\t2\n", "{} should have the columns query + text | question + answer, but has "
                        "question, id. It holds questions and the ids of their answers, which `bertflow search evaluate "
                        "--labels` takes. Or name the columns to read with --columns."),
-    "retrieval, scores": ("sentence1\tsentence2\tscore\nx\ty\t2\n", "{} should have the columns query + text | "
-                          "question + answer, but has sentence1, sentence2, score. It holds scores of pairs, which "
-                          "`bertflow fix --labels` and `bertflow evaluate --tasks` take. Where a column label is "
-                          "wanted, it should be 1 for pairs that match, and 0 for others. Or name the columns to read "
-                          "with --columns."),
     "binary, label": ("a\tb\tlabel\nx\ty\t2\n", "{}, line 2: a label should be one of 0, 1, not_entailment, "
                       f"entailment, got '2'. {SCORES}"),
     "binary, one label": ("a\tb\tlabel\nx\ty\t1\nu\tv\t1\n", "{} gives all 2 pairs the same label, 1. Add pairs with "

@@ -1,4 +1,3 @@
-import csv
 import gzip
 
 import pyarrow as pa
@@ -48,14 +47,6 @@ def test_parquet_gives_the_same_rows(tmp_path, own_cache):
 def test_a_table_can_be_read_twice(write):
     table = open_table(write("a.tsv", FILES["a.tsv"]))
     assert list(table.read(("id",))) == list(table.read(("id",))) == [(2, ("1",)), (3, ("2",))]
-
-
-def test_an_unbalanced_quotation_mark_does_not_merge_lines_of_a_tsv(write):
-    path = write("a.tsv", 'text\tn\n"Open\t1\nnext\t2\n"Open again\t3\nlast\t4\n')
-    with path.open(newline="") as file:
-        merged = list(csv.reader(file, delimiter="\t"))
-    assert len(merged) == 3  # the trap: default quoting
-    assert read(path, ("text",)) == [('"Open',), ("next",), ('"Open again',), ("last",)]
 
 
 def test_a_cell_of_a_csv_may_hold_lines(write):

@@ -229,9 +229,7 @@ LENGTH = "max_length must be from 3 to 64 tokens for this model, got {}."
 NOT_OPENED = [
     ({"dtype": "int8"}, "Unknown dtype 'int8'. Known: float32, float16, bfloat16, tf32."),
     *(({"max_length": length}, LENGTH.format(length)) for length in (65, 2)),
-    ({"pooling": "mean(5)"}, "Pooling mean(5) reads layer 5, but the encoder has 4 blocks. Layers go from 0 (embedding "
-     "layer) to 4, or from -1 (last) to -5."),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("options", "message"), NOT_OPENED)

@@ -157,8 +157,6 @@ REFUSED = {
                          "Unknown pooling of static vectors 'cls'. Known: content, mean, sif, max."),
     "no counts": (lambda path, bert: WordVectorEncoder(path, "sif").encode(["the"]),
                   "The pooling sif needs word counts. Call count_words(sentences), or give word_counts."),
-    "no words": (lambda path, bert: WordVectorEncoder(path, "sif", {}), NOTHING),
-    "zeros": (lambda path, bert: WordVectorEncoder(path, "sif", {"the": 0}), NOTHING),
     "a negative count": (lambda path, bert: WordVectorEncoder(path, "sif", {"the": -1, "dog": 3}), NOTHING),
 }  # fmt: skip
 

@@ -8,9 +8,6 @@ from transformers import AutoModel, AutoTokenizer, RobertaConfig, RobertaModel, 
 from bertflow.encoder.pooling import pool
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.encoder.words import encode_words, word_places
-from bertflow.errors import UsageError
-from bertflow.words.encoder import WordEncoder
-from bertflow.words.study import Mention
 
 SENTENCES = [
     ["the", "big", "dogs", "sings", "."],
@@ -65,14 +62,6 @@ def test_where_words_have_no_memory_half_as_many_are_read_at_a_time(tiny_bert, m
     assert "has no memory for 3 sentences" in caplog.text
 
 
-def test_it_is_the_vector_that_a_study_of_words_reads(tiny_bert):
-    words = [Mention(word, " ".join(words)) for words in SENTENCES[:2] for word in words]
-    expected = WordEncoder(tiny_bert).contextual(words, ["mean(3)"])["mean(3)"]
-    np.testing.assert_allclose(
-        encode_words(open_encoder(tiny_bert), SENTENCES[:2], ["mean(3)"])["mean(3)"], expected, atol=1e-5
-    )
-
-
 def test_batches_and_their_order_do_not_matter(tiny_bert, monkeypatch):
     sentences = [SENTENCES[at % 3][: 1 + at % 7] for at in range(40)]
     whole = encode_words(open_encoder(tiny_bert), sentences, ["mean(4)"])["mean(4)"]
@@ -115,10 +104,3 @@ def test_a_tokenizer_of_bytes_gives_each_word_its_own_pieces(tmp_path):
     assert len(own) == 2 + 3 + 2 + 4 + 1  # the space before the euro sign is a piece, and no word's
     expected = [own[start:stop].mean(0) for start, stop in ((1, 4), (4, 6), (7, 10), (10, 11))]
     np.testing.assert_allclose(found[:4], np.stack(expected), atol=2e-5)
-
-
-def test_a_slow_tokenizer_cannot_say_where_its_pieces_stand(tiny_bert, monkeypatch):
-    encoder = open_encoder(tiny_bert)
-    monkeypatch.setattr(type(encoder.spec.folder.tokenizer), "is_fast", property(lambda self: False))
-    with pytest.raises(UsageError, match="cannot say where in a text its pieces stand"):
-        encode_words(encoder, SENTENCES, ["mean(1)"])

@@ -109,15 +109,6 @@ def test_judging_in_the_middle_does_not_change_the_training(tiny_bert):
     torch.testing.assert_close(weights(often), weights(never), rtol=0, atol=0)
 
 
-def test_a_run_that_is_resumed_in_the_middle_of_an_epoch_comes_to_the_same_end(tiny_bert, stop_at, tmp_path):
-    stop = stop_at(2, tmp_path / "step.ckpt")
-    whole = fit_siamese(opened(tiny_bert), PAIRS, trainer={"max_steps": 4}, **BRISK)
-    fit_siamese(opened(tiny_bert), PAIRS, trainer={"max_steps": 4, "callbacks": [stop]}, **BRISK)
-    resumed = fit_siamese(opened(tiny_bert), PAIRS, trainer={"max_steps": 4}, resume=stop.path, **BRISK)
-    assert resumed.steps == whole.steps == 4
-    torch.testing.assert_close(weights(resumed), weights(whole), rtol=0, atol=0)
-
-
 def test_what_is_written_has_no_head_and_no_labels_and_knows_its_text(tiny_bert, tmp_path):
     fit = fit_siamese(opened(tiny_bert), PAIRS, trainer={"max_steps": 2}, **BRISK, warmup=0.0)
     fit.save(tmp_path / "tuned")

@@ -7,7 +7,6 @@ from bertflow.store import text as store_text
 from bertflow.store.text import (
     distinct_rows,
     exact_hashes,
-    first_appearances,
     index_text,
     text_digest,
     text_rows,
@@ -24,16 +23,6 @@ def sizes(request, monkeypatch):
     """Sizes at which a text of a few hundred sentences takes all roads."""
     monkeypatch.setattr(store_text, "CHUNK", request.param[0])
     monkeypatch.setattr(store_text, "BUCKET", request.param[1])
-
-
-@pytest.mark.usefixtures("sizes")
-def test_first_appearances_are_those_of_a_dictionary():
-    text = corpus()
-    seen = {}
-    expected = [seen.setdefault(sentence, place) for place, sentence in enumerate(text)]
-    first = np.empty(len(text), dtype=np.int64)
-    first_appearances(exact_hashes(text), first)
-    assert first.tolist() == expected
 
 
 @pytest.mark.usefixtures("sizes")
@@ -58,10 +47,6 @@ def test_the_order_and_the_repeats_of_a_text_are_in_its_fingerprint():
     hashes = exact_hashes(["a", "b", "a"])
     assert len({text_digest([hashes]), text_digest([hashes[:2]]), text_digest([hashes[1::-1]])}) == 3
     assert text_digest([hashes[:1], hashes[1:]]) == text_digest([hashes])
-
-
-def test_no_text_is_no_rows(tmp_path):
-    assert index_text([], tmp_path)[0] == 0
 
 
 def test_a_sentence_of_several_lines_is_refused(refusal, tmp_path):

@@ -74,17 +74,7 @@ def test_an_epoch_that_was_left_early_does_not_shorten_the_next():
 
 
 def test_a_batch_with_too_few_rows_for_all_ranks_is_refused(refusal):
-    assert refusal(
-        ShuffledBatches,
-        np.zeros((100, 2)),
-        np.arange(0, 100, 2),
-        error=UsageError,
-        batch_size=4,
-        seed=0,
-        unit=2,
-        rank=0,
-        world=3,
-    ) == (
+    assert refusal(lambda: numbered(100, unit=2, rank=0, world=3), error=UsageError) == (
         "Each of 3 processes needs a row of every batch, but a batch has 4 rows in units of 2. "
         "Raise flow.batch_size, or start fewer processes."
     )

@@ -65,11 +65,6 @@ def test_a_flow_that_only_gets_worse_keeps_its_start_and_says_so(caplog):
     )
 
 
-def test_the_same_seed_gives_the_same_flow(embeddings, fitted):
-    again = fit_flow(embeddings, **SMALL).map.state_dict()
-    assert all(torch.equal(tensor, again[name]) for name, tensor in fitted.map.state_dict().items())
-
-
 def test_the_global_random_state_is_left_alone(embeddings):
     before = torch.get_rng_state()
     fit_flow(embeddings, **SMALL, epochs=1)
@@ -92,14 +87,6 @@ def test_a_paper_preset_returns_its_last_step_whatever_it_is_worth(embeddings):
     record = fit_flow(embeddings, "paper-tf").record
     assert record.kept == f"step {record.steps}" == f"step {1500 // 64}"
     assert record.held_out_bits is None
-
-
-def test_reduction_keeps_the_first_directions_and_the_density(embeddings):
-    fitted = fit_flow(embeddings, n_components=4, **SMALL)
-    x = torch.from_numpy(embeddings)
-    assert fitted.map(x).shape == (1500, 4)
-    assert fitted.record.rank == 6
-    assert fitted.record.held_out_bits < fitted.record.held_out_bits_gaussian
 
 
 def test_null_directions_are_left_out_counted_and_said(embeddings):

@@ -2,7 +2,6 @@
 
 import math
 
-import pytest
 import torch
 
 from bertflow.training.module import ReleasedAdamW
@@ -27,13 +26,6 @@ def test_steps_follow_the_formula():
         weight.grad = torch.tensor(gradient, dtype=torch.float64)
         optimizer.step()
     torch.testing.assert_close(weight.detach(), torch.tensor(expected, dtype=torch.float64))
-
-
-def test_the_first_step_is_not_corrected_for_the_start_at_zero():
-    weight = parameter(0.0)
-    weight.grad = torch.ones(1, dtype=torch.float64)
-    ReleasedAdamW([weight], lr=1.0, eps=0.0).step()
-    assert weight.item() == pytest.approx(-0.1 / math.sqrt(0.001))
 
 
 def test_a_parameter_without_gradient_is_not_decayed():

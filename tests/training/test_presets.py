@@ -1,14 +1,8 @@
-from dataclasses import replace
 
 import pytest
 
 from bertflow.errors import UsageError
 from bertflow.training.recipe import PRESETS, PURPOSES, preset_for, recipe_changes, resolve
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_knows_its_own_name(name):
-    assert PRESETS[name].preset == name
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -37,11 +31,6 @@ def test_the_released_recipe_is_that_of_the_released_code():
     assert (recipe.batch_size // recipe.unit, recipe.max_length, recipe.pooling) == (32, 64, "first-last-avg")
     assert recipe.dropout
     assert recipe.two_sided
-
-
-def test_nli_is_a_short_and_slow_schedule():
-    for name in ("paper-tf", "paper-text"):
-        assert PRESETS[f"{name}-nli"] == replace(PRESETS[name], preset=f"{name}-nli", learning_rate=2e-5, epochs=0.15)
 
 
 REFUSED = [

@@ -39,8 +39,3 @@ def test_threads_come_back_after_an_error():
     with pytest.raises(ZeroDivisionError):
         fails()
     assert torch.get_num_threads() == 2
-
-
-def test_batches_of_many_numbers_keep_all_threads():
-    with threads_for(SMALL + 1):
-        assert torch.get_num_threads() == 2
