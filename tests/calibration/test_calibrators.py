@@ -11,7 +11,6 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from bertflow.calibration.blocks import Blocks
 from bertflow.calibration.closed_forms import AllButTheTop, Center, Ridge, Standardize, TwoBand, Whitening
 from bertflow.errors import UsageError
-from bertflow.moments import Moments
 
 CALIBRATORS = [
     Center(),
@@ -66,14 +65,6 @@ def test_streamed_batches_fit_as_the_whole(calibrator):
     for batch in np.array_split(x, 7):
         streamed.partial_fit(batch)
     np.testing.assert_allclose(streamed.transform(x), calibrator.fit(x).transform(x), atol=1e-10)
-
-
-def test_moments_gathered_elsewhere_fit_as_the_rows(calibrator):
-    x = anisotropic_embeddings()
-    merged = Moments.of(x[:100]).merge(Moments.of(x[100:]))
-    np.testing.assert_allclose(
-        clone(calibrator).fit_moments(merged).transform(x), calibrator.fit(x).transform(x), atol=1e-10
-    )
 
 
 def test_the_map_is_what_transform_does(calibrator):

@@ -25,7 +25,7 @@ TABLES = {
 
 
 def test_sentences_are_cleaned_and_stand_once_in_the_order_given(write):
-    path = write("a.txt", "  Two\twords \r\n\n \u3000\nOne.\nTwo words\none.\nOne.\n")
+    path = write("a.txt", "  Two\twords \r\n\n \u3000\n\u200b\nOne.\nTwo words\none.\nOne.\n")
     assert load_sentences(path) == ["Two words", "One.", "one."]
     assert list(TextSource([path])) == ["Two words", "One.", "Two words", "one.", "One."]
 
@@ -101,10 +101,6 @@ def test_a_cell_in_which_nothing_can_be_seen_is_refused(write, cell):
     with skip_bad(path.with_name("bad.tsv")) as skipped:
         assert load_sentences(path) == ["A b.", "C d.", "G h.", "I j."]  # the row is left out whole
     assert skipped.rows == [(str(path), "", 2, what)]
-
-
-def test_a_line_in_which_nothing_can_be_seen_is_an_empty_line(write):
-    assert load_sentences(write("a.txt", "A b.\n\u200b\n\nC d.\n")) == ["A b.", "C d."]
 
 
 @pytest.mark.parametrize(("suffix", "expected"), [("", ["A b.", "C d."]), (":validation", ["E f."])])

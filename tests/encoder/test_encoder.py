@@ -272,13 +272,6 @@ def test_an_option_given_stands_over_the_saved_one(tiny_bert, tmp_path):
     assert loaded.describe()["layers"] == [2]
 
 
-def test_a_layer_that_was_not_saved_is_refused(refusal, tiny_bert, tmp_path):
-    make(tiny_bert, "mean(2)").save(tmp_path / "saved")
-    assert refusal(make, tmp_path / "saved", "mean", error=UsageError) == (
-        f"{tmp_path / 'saved'} keeps blocks 1 to 2 of 4, but layer 4 is asked for. Use the model it was saved from."
-    )
-
-
 # The real encoders
 
 

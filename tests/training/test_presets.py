@@ -1,4 +1,3 @@
-
 import pytest
 
 from bertflow.errors import UsageError
