@@ -60,13 +60,6 @@ def test_coordinates_beyond_the_flow_stay_whitened(fitted, x):
     assert torch.equal(fitted.latent(x)[0][:, fitted.glow.dim :], fitted.affine(x)[:, fitted.glow.dim :])
 
 
-def test_what_an_embedding_leaves_out_changes_no_density(x):
-    whole, kept = flow_map(x), flow_map(x, dim_out=2)
-    rows = torch.from_numpy(x).float()
-    assert torch.equal(kept.log_prob(rows), whole.log_prob(rows))
-    assert torch.equal(kept(rows), whole(rows)[:, :2])
-
-
 def test_logabsdet_is_that_of_the_jacobian(fitted, x):
     x = torch.from_numpy(x[:3])
     jacobian = vmap(jacrev(lambda row: fitted.latent(row[None])[0][0]))(x)

@@ -12,7 +12,6 @@ import bertflow
 from bertflow.cli import main
 from bertflow.cli.command import command
 from bertflow.data.pairs import load_pairs
-from bertflow.errors import UsageError
 from bertflow.finetuning import FinetuneRecipe
 from bertflow.flow import GlowConfig
 from bertflow.training.recipe import Recipe
@@ -72,15 +71,6 @@ def test_a_run_that_is_done_is_opened(run, encoder, tmp_path):
 def test_a_preset_can_be_named(encoder, tmp_path):
     run = bertflow.train(encoder, SENTENCES, "paper-text", TRAINER, output=tmp_path / "run", report=False)
     assert run.record.preset == "paper-text"
-
-
-def test_a_calibrated_encoder_is_refused(refusal, run, tmp_path):
-    assert refusal(
-        bertflow.train, run.encoder, SENTENCES, FLOW, TRAINER, error=UsageError, output=tmp_path / "again", report=False
-    ) == (
-        "A raw transformer is needed, got a CalibratedEncoder. Give the encoder before the calibrator, or the name of "
-        "one."
-    )
 
 
 def test_an_encoder_is_fine_tuned_on_a_file_of_pairs(tiny_bert, tmp_path):

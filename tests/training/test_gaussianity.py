@@ -22,8 +22,6 @@ def test_a_normal_cloud_departs_by_chance_alone(normal):
     [
         (lambda z: z + 2, "mean", 2.0),
         (lambda z: 2 * z, "variance", 3.0),
-        (lambda z: z**2 - 1, "skewness", np.sqrt(8)),  # chi-square with one degree of freedom
-        (lambda z: np.sign(z), "kurtosis", 2.0),
         (lambda z: np.repeat(z[:, :1], 5, axis=1), "covariance", 1.0),
     ],
 )
