@@ -117,6 +117,16 @@ def test_the_gradient_of_the_sum_is_the_sum_of_the_gradients(name):
     torch.testing.assert_close(gradients(judged(joint, given)["loss"], every), tuple(added))
 
 
+def test_finite_differences_agree_with_the_gradient_of_the_sum():
+    joint, given = objective("sum", flow={"glow": {"hidden": 3, "levels": 2, "depth": 1}}), sides()
+
+    def loss(u, v, *flow):
+        return judged(joint, Sides(u, v, given.first, given.second, given.targets))["loss"]
+
+    # The parameters are moved in place, so that the function need not be given them.
+    assert torch.autograd.gradcheck(loss, (given.u, given.v, *joint.flow.parameters()))
+
+
 def fitted(folder, pairs=GRADED, **changes):
     options = {"objective": "classification" if pairs is PAIRS else "regression", **BRISK, **changes}
     return fit_siamese(opened(folder), pairs, **{"trainer": {"max_steps": 1}, **options})
