@@ -200,8 +200,10 @@ def write_calibrated(output: Path, source: Source, calibrator: AbstractCalibrato
         if (skipped := skipping()) is None:
             raise
     bad = {row: reason for _, found in _calibrated(source, calibrator) for row, reason in found.items()}
-    vectors = _vectors_of(source) if isinstance(source, EmbeddingStore) else source
-    return write_calibrated(output, vectors.without(bad, skipped), calibrator, advance)
+    if isinstance(source, EmbeddingStore):
+        source = _vectors_of(source)
+        bad = source.bad_rows() | bad
+    return write_calibrated(output, source.without(bad, skipped), calibrator, advance)
 
 
 def write_store(

@@ -144,6 +144,20 @@ def test_what_is_done_with_rows_left_out_is_left_as_it_is(tmp_path, capsys):
     assert "298 of them there already" in capsys.readouterr().out
 
 
+def test_where_a_row_of_a_store_comes_out_infinite_one_of_zeros_is_left_out_as_well(tmp_path, monkeypatch, capsys):
+    x = X.copy()
+    x[3], x[9] = 0, 1e25 * X[9]
+    monkeypatch.setattr("tests.cli.conftest.X", x)
+    store = EmbeddingStore.build(RowEncoder(RECIPE), [str(k) for k in range(N)], tmp_path / "failing").folder
+    far = Whitening(5).fit(X * 1e-20)
+    far.provenance_ = Provenance(RECIPE, None)
+    far.save(tmp_path / "far")
+    listed = tmp_path / "bad.tsv"
+    assert transform(store, tmp_path / "z.npy", "--bare", "--skip_bad", str(listed), calibrator="far") == 0
+    assert "skipped 2 rows" in capsys.readouterr().out
+    np.testing.assert_allclose(read(tmp_path / "z.npy"), far.transform(np.delete(x, [3, 9], axis=0)), rtol=1e-5)
+
+
 CHANGES = [(change, output) for change in ("last row", "fewer rows", "calibrator") for output in ("z.npy", "z.parquet")]
 
 
