@@ -20,6 +20,10 @@ from bertflow.tables import Section, Table
 
 Parts: TypeAlias = Iterable[Table | Section | str]
 """What a person reads, in order; a string is one or several lines."""
+LABEL = re.compile(r"\w+ {2,}|[a-z]{3,9} +(?<=^.{10})(?=\S)")
+"""A label that a line begins with, padded to ten characters."""
+NUMBER = re.compile(r"\d+\. ")
+"""A number that a line begins with."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -105,9 +109,10 @@ class AbstractResult(ABC):
 
 
 def _item(line: str) -> str:
-    """A line as an item of a list; numbered ones are, and a label in its nine characters is bold."""
-    line = re.sub(r"^([a-z]{9}(?= )|[a-z]+(?=  )) +", r"**\1** ", line)
-    return line if re.match(r"\d+\. ", line) else f"* {line}"
+    """A line as an item of a list; numbered ones are, and a label is bold."""
+    if label := LABEL.match(line):
+        line = f"**{label[0].strip()}** {line[label.end() :]}"
+    return line if NUMBER.match(line) else f"* {line}"
 
 
 def ready_for_json(value: Any) -> Any:

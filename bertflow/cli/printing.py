@@ -14,9 +14,10 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
+from bertflow.results import LABEL, NUMBER
 from bertflow.tables import REST, Section, Strong, Table
 
-LABEL = re.compile(r"(?:note|error|next): |\w+ {2,}|[a-z]{3,9} +(?<=^.{10})(?=\S)|\d+\. ")
+START = re.compile(rf"(?:note|error|next): |{LABEL.pattern}|{NUMBER.pattern}")
 """What a line may begin with; the lines that follow it are indented by its length."""
 GAP = 3
 """Characters between two columns."""
@@ -44,7 +45,7 @@ def say(text: str, stream: TextIO | None = None, whole: bool = False) -> None:
     if "tqdm" in sys.modules and not out.is_dumb_terminal:
         stream.write("\r\x1b[K")  # a bar is drawn again below
     for line in text.split("\n"):
-        found = LABEL.match(line)
+        found = START.match(line)
         label = len(found[0]) if found else 0
         indent = " " * (label or len(line) - len(line.lstrip()))
         fill = textwrap.TextWrapper(out.width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
