@@ -141,6 +141,19 @@ def require_between(least: float, most: float = sys.float_info.max, **given: Any
             raise UsageError(f"{name} should be {span}, got {value:,}.")
 
 
+def require_one(**given: object) -> None:
+    """Refuse several of these options, or none.
+
+    Raises:
+        UsageError: If not exactly one is given: is neither None, nor false, nor empty.
+    """
+    named = [name for name, value in given.items() if value]
+    if len(named) != 1:
+        *first, last = given
+        wanted = f"One of {', '.join(first)} and {last} is wanted"
+        raise UsageError(f"{wanted}, got {' and '.join(named) or 'none'}. Give one.")
+
+
 def require_seed(seed: int | None) -> None:
     """Refuse a random seed that NumPy or Lightning refuses.
 

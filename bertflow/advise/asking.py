@@ -28,6 +28,7 @@ from bertflow.data.tables import open_table, table_suffix
 from bertflow.errors import DataError
 from bertflow.evaluation.sides import Systems
 from bertflow.files import write_text
+from bertflow.geometry.cloud import nearest
 from bertflow.similarity import unit_rows
 from bertflow.tables import to_csv
 from bertflow.text_keys import text_key
@@ -60,11 +61,7 @@ def choose_pairs(systems: Systems, sentences: Sequence[str], n: int, seed: int) 
     near = min(NEAREST, len(some) - 1)
     units = [unit_rows(system.encode(some)) for system in systems.values()]
     pool = [np.stack([np.arange(len(some)), rng.integers(len(some), size=len(some))])]
-    for x in units:
-        cosines = x @ x.T
-        np.fill_diagonal(cosines, -np.inf)
-        nearest = np.argpartition(-cosines, near - 1, axis=1)[:, :near]
-        pool.append(np.stack([np.arange(len(some)).repeat(near), nearest.ravel()]))
+    pool += (np.stack([np.arange(len(some)).repeat(near), nearest(x, near)[0].ravel()]) for x in units)
     pairs = np.unique(np.sort(np.hstack(pool), axis=0), axis=1)
     pairs = pairs[:, pairs[0] != pairs[1]]
     cosines = np.stack([np.einsum("nd,nd->n", x[pairs[0]], x[pairs[1]]) for x in units])

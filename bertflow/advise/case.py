@@ -21,7 +21,7 @@ from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.cutting import unknown_share
 from bertflow.encoder.options import EncoderOptions, given_options
 from bertflow.errors import MOST_RESAMPLES, UsageError, require_between, require_seed
-from bertflow.evaluation.names import Model, Text
+from bertflow.evaluation.names import Model, Text, name_of
 from bertflow.evaluation.systems import SharedPass
 from bertflow.files import file_sha256
 from bertflow.opening import load
@@ -230,11 +230,7 @@ def _read_all(request: Request, most: int) -> tuple[str, SentenceEncoder, str, D
 
 def _opened(encoder: Model, options: EncoderOptions) -> tuple[str, SentenceEncoder]:
     """An encoder that is not calibrated yet, and its name."""
-    if isinstance(encoder, str | Path):
-        name = Path(encoder).resolve().name if Path(encoder).exists() else str(encoder)
-        opened = load(encoder, **options)
-    else:
-        name, opened = str(encoder.describe()["encoder"]), encoder
+    name, opened = name_of(encoder), load(encoder, **options)
     if opened.calibrator is not None:
         calibrator = opened.describe()["calibrator"]
         raise UsageError(f"{name} is already calibrated by {calibrator}. Give the encoder without its calibrator.")

@@ -12,7 +12,7 @@ from typing_extensions import Unpack
 
 from bertflow import kinds
 from bertflow.encoder.options import EncoderOptions
-from bertflow.errors import UsageError
+from bertflow.errors import UsageError, require_between, require_one
 from bertflow.files import require_files, require_place
 
 
@@ -57,8 +57,7 @@ def adapt(
         bertflow search ask faq.index "How do I stop it?" --model query-encoder
         ```
     """
-    if bool(text) == (index is not None):
-        raise UsageError(f"One of text and index is wanted, got {'both' if text else 'neither'}. Give one.")
+    require_one(text=text, index=index)
     require_place(output, folder=True, new=True)
     from bertflow.retrieval.adapting import adapt_encoder
 
@@ -180,12 +179,8 @@ def diagnose(
         bertflow doctor --golden exported --model exported
         ```
     """
-    if batch < 1:
-        raise UsageError(f"batch should be 1 or more, got {batch}.")
-    if bool(url) == bool(model):
-        raise UsageError(
-            f"One of --url (a server) and --model (a folder) is needed, got {'both' if url else 'neither'}. Give one."
-        )
+    require_between(1, batch=batch)
+    require_one(url=url, model=model)
     secret = os.environ.get(key) if key else None
     if key and not secret:
         raise UsageError(f"key names the environment variable {key}, which is not set. Set it.")

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from bertflow import kinds
 from bertflow.data import DOCSTRINGS
 from bertflow.encoder.embedded import embedded_encoder
-from bertflow.errors import UsageError, require_between, require_seed
+from bertflow.errors import UsageError, require_between, require_one, require_seed
 from bertflow.files import require_files, require_place
 from bertflow.geometry import FEWEST, require_page, run_folder
 from bertflow.next_steps import new_place
@@ -81,10 +81,7 @@ def inspect_tokens(
         bertflow tokens --vocabulary --model bert-base-uncased
         ```
     """
-    given = [bool(texts), pair is not None, vocabulary]
-    if sum(given) != 1:
-        what = "none of them" if not any(given) else "several"
-        raise UsageError(f"One of texts, pair and vocabulary is wanted, got {what}. Give one.")
+    require_one(texts=texts, pair=pair, vocabulary=vocabulary)
     if vocabulary and segment is not None:
         raise UsageError("segment is for texts, not for the vocabulary. Leave one out.")
     from bertflow.studies.tokens import read_vocabulary, take_apart

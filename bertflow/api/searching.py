@@ -23,7 +23,7 @@ from typing_extensions import Unpack
 
 from bertflow import kinds
 from bertflow.encoder.options import EncoderOptions
-from bertflow.errors import MOST_RESAMPLES, UsageError, require_between, require_seed
+from bertflow.errors import MOST_RESAMPLES, require_between, require_one, require_seed
 from bertflow.files import require_files, require_place
 from bertflow.retrieval import Answers, Index, IndexOptions, Place
 
@@ -147,8 +147,7 @@ def recalibrate_index(
         UsageError: If not one of model and calibrate is given.
         DataError: If the raw encoder is another one, the index cannot be used, or holds too few texts.
     """
-    if (model is None) == (calibrate is None):
-        raise UsageError(f"One of model and calibrate is wanted, got {'both' if model else 'neither'}. Give one.")
+    require_one(model=model, calibrate=calibrate)
     from bertflow.retrieval.indexing import recalibrate
 
     return recalibrate(index, model, calibrate, device)
@@ -193,12 +192,11 @@ def search(
         UsageError: If ``k`` is below 1, or the question is empty.
         DataError: If the index cannot be used.
     """
-    require_between(1, k=k)
     from bertflow.retrieval.indexing import opener
     from bertflow.retrieval.ranking import require_questions
     from bertflow.retrieval.searching import ask
 
-    require_questions([question])
+    require_questions([question], k)
     return ask(opener(index, options, engine, text), question, k)
 
 
@@ -234,8 +232,7 @@ def evaluate_search(
         UsageError: If not one of both tables is given.
         DataError: If a right answer is not in the index, or the index cannot be used.
     """
-    if (labels is None) == (candidate_lists is None):
-        raise UsageError("One of labels and candidate_lists is wanted. Give a table of one of them.")
+    require_one(labels=labels, candidate_lists=candidate_lists)
     require_between(0, MOST_RESAMPLES, resamples=resamples)
     require_between(1, k=k)
     require_seed(seed)

@@ -144,14 +144,12 @@ class QdrantCollection(AbstractCollection):
         """Make a collection with the settings of ``source``.
 
         Raises:
-            DataError: If it is there already, or Qdrant refuses it.
+            DataError: If Qdrant refuses it, as where it is there already.
             UsageError: If the source has shards of the user's.
         """
         client, info = self._connected(), source.info()
         if info.config.params.sharding_method == models.ShardingMethod.CUSTOM:
             raise UsageError(f"{source.address} has shards by its own keys, which cannot be copied. Copy it without.")
-        if self.exists():
-            raise DataError(f"{self.address} is there already. Name a new collection.")
         client.create_collection(self.name, **settings_like(info, source.vector, dim, calibrator))
 
     def upsert(self, source: Self, part: Part, rows: CollectionRows) -> None:

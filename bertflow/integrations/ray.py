@@ -39,7 +39,7 @@ from bertflow.data.tables import TableRow, open_table
 from bertflow.data.vectors import open_parquet, readable_parquet
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.identity import Identity
-from bertflow.errors import DataError, UsageError, needs
+from bertflow.errors import DataError, needs, require_between
 from bertflow.files import atomic_file
 from bertflow.moments import Moments
 from bertflow.records import Count, read_arrays, read_record
@@ -151,12 +151,9 @@ def embed_with_ray(
 
     Raises:
         DataError: If a file cannot be read, or holds other text than it did, or ``output`` holds something else.
-        UsageError: If there are no files, workers or rows of a piece.
+        UsageError: If there are no files, no workers or no rows in a piece.
     """
-    if not files or workers < 1 or piece < 1:
-        raise UsageError(
-            f"Files, workers and rows of a piece are wanted, got {len(files)}, {workers} and {piece}. Give one of each."
-        )
+    require_between(1, files=len(files), workers=workers, piece=piece)
     output = Path(output).absolute()
     pieces = cut(files, piece)
     job = RayManifest(make().describe(), column, pieces).begin(output)

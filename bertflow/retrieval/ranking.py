@@ -19,7 +19,7 @@ from bertflow.array_types import Float64, Floats, Int64, Intp
 from bertflow.data.corpus import chunks
 from bertflow.data.lines import is_blank
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.errors import DataError, UsageError, how_many, shown
+from bertflow.errors import DataError, UsageError, how_many, require_between, shown
 from bertflow.retrieval.collections import AbstractCollection
 from bertflow.retrieval.storage import ROWS, Storage
 from bertflow.similarity import COSINE, TIE, unit_rows
@@ -103,12 +103,12 @@ class Scan:
                 names = [str(read.ids[at]) for at in kept]
                 yield Phrases(names, np.arange(len(kept)), unit_rows(read.vectors[kept]))
 
-    def random_cosines(self, seed: int = 0) -> Float64:
+    def random_cosines(self) -> Float64:
         """Cosines of random pairs of rows, rising; none where there are too few rows.
 
         Source: Places are drawn with the same chance, so every row is.
         """
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(0)
         parts = self.collection.parts(TOGETHER)
         chosen = sorted(rng.permutation(len(parts))[:GROUPS].tolist())
         read = [self.collection.read(parts[at]) for at in chosen]
@@ -241,8 +241,7 @@ def require_questions(questions: Sequence[str], k: int = 1) -> None:
     Raises:
         UsageError: For the first one.
     """
-    if k < 1:
-        raise UsageError(f"A search gives at least 1 answer, got k = {k}.")
+    require_between(1, k=k)
     if other := [question for question in questions if not isinstance(question, str)]:
         raise UsageError(f"A question should be text, got {shown(other[0])}. Search once for each question.")
     if empty := [row for row, question in enumerate(questions) if is_blank(question)]:

@@ -23,7 +23,7 @@ from bertflow.data.corpus import TextSource
 from bertflow.data.lines import leave_out, skipping
 from bertflow.data.vectors import FORMATS, Vectors, open_vectors
 from bertflow.encoder.identity import Identity
-from bertflow.errors import BadRowsError, DataError, RowError, UsageError, shown
+from bertflow.errors import BadRowsError, DataError, RowError, UsageError, require_one, shown
 from bertflow.files import file_sha256, scratch_folder
 from bertflow.moments import Moments
 from bertflow.progress import Advance, place
@@ -46,8 +46,7 @@ def open_source(store: str | Path | None, vectors: str | Path | None, column: st
         UsageError: If not exactly one of them is given, or a column is named for a store.
         DataError: If it is not a finished store, or not a file of vectors.
     """
-    if (store is None) == (vectors is None):
-        raise UsageError(f"One of store and vectors is wanted, got {'neither' if store is None else 'both'}. Give one.")
+    require_one(store=store, vectors=vectors)
     if vectors is not None:
         return open_vectors(vectors, column)
     if column is not None:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from ipaddress import ip_address
 from pathlib import Path
 
-from bertflow.errors import UsageError
+from bertflow.errors import UsageError, require_between
 from bertflow.export.client import PATH
 from bertflow.progress import working
 from bertflow.serve.protocol import Limits, Served, key_digest
@@ -131,8 +131,7 @@ def _key(given: str | None) -> bytes:
 @contextmanager
 def _bound(host: str, port: int) -> Iterator[socket.socket]:
     """The address, taken before anything is loaded; clients are refused until it listens."""
-    if not 0 <= port <= 65535:
-        raise UsageError(f"The port should be from 0 to 65535, got {port}.")
+    require_between(0, 65535, port=port)
     try:
         family = socket.AF_INET6 if ip_address(host).version == 6 else socket.AF_INET
     except ValueError:

@@ -41,15 +41,9 @@ class Metrics:
     Args:
         domain: What ordinary text is for the raw encoder; None: percentiles and drift are left out.
         now: What is read when it is asked for: names, and functions that give the values.
-        window: Documents over which drift is judged.
     """
 
-    def __init__(
-        self,
-        domain: DomainCheck | None = None,
-        now: Mapping[str, Callable[[], float]] | None = None,
-        window: int = WINDOW,
-    ) -> None:
+    def __init__(self, domain: DomainCheck | None, now: Mapping[str, Callable[[], float]]) -> None:
         self._registry = kept_in = CollectorRegistry()
         self._requests = self._counter("requests", "Answers, by route and HTTP status.", ("route", "status"))
         said = "Seconds from the header of a request to the begin of its answer, by route."
@@ -57,10 +51,10 @@ class Metrics:
         self._texts = self._counter("texts", "Texts that were embedded.")
         self._tokens = self._counter("tokens", "Tokens that were read, special tokens included.")
         self._truncated = self._counter("truncated_texts", "Texts that were cut at max_length, which needs --truncate.")
-        for name, value in (now or {}).items():
+        for name, value in now.items():
             said = name.replace("_", " ").capitalize() + "."
             Gauge(f"bertflow_{name}", said, registry=kept_in).set_function(value)
-        self._domain = None if domain is None else DomainWatch(domain, kept_in, window)
+        self._domain = None if domain is None else DomainWatch(domain, kept_in)
 
     def _counter(self, name: str, said: str, labels: tuple[str, ...] = ()) -> Counter:
         return Counter(f"bertflow_{name}", said, labels, registry=self._registry)
@@ -94,8 +88,8 @@ class DomainWatch(registry.Collector):
     Queries are another kind of text than documents, so they have percentiles of their own and no part in the drift.
     """
 
-    def __init__(self, check: DomainCheck, kept_in: CollectorRegistry, window: int) -> None:
-        self._check, self._window = check, window
+    def __init__(self, check: DomainCheck, kept_in: CollectorRegistry) -> None:
+        self._check = check
         said = "Percent of held-out fitting text that is as strange as a text or stranger; 1 or less is out of domain."
         self._percentiles = Histogram(
             "bertflow_domain_percentile", said, ("input_type",), buckets=PERCENTILES, registry=kept_in
@@ -112,7 +106,7 @@ class DomainWatch(registry.Collector):
             percentiles.observe(value)
         if role == "document":
             self._kept.append(x)
-            if sum(map(len, self._kept)) >= self._window:
+            if sum(map(len, self._kept)) >= WINDOW:
                 self._judge(np.concatenate(self._kept))
                 self._kept = []
 

@@ -97,7 +97,7 @@ def test_a_file_that_cannot_be_read_is_refused(content, message, tmp_path, refus
 
 
 def test_no_files_are_refused(tmp_path):
-    with pytest.raises(UsageError, match=r"^Files, workers and rows of a piece are wanted, got 0, 1 and 100000\."):
+    with pytest.raises(UsageError, match=r"^files should be 1 or more, got 0\."):
         recipe.embed_with_ray([], tmp_path, lambda: None)
 
 

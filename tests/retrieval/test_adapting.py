@@ -103,11 +103,3 @@ def test_a_server_takes_texts_for_queries(tiny_bert, files):
     model = ServedModel(str(files / "query-encoder"), "cpu")
     assert parse_request(b'{"input": "a cat"}', Served("mine", 4, "", role=model.encoder.role)).role == "query"
     assert parse_request(b'{"input": "a cat"}', Served("mine", 4, "")).role == "document"
-
-
-def test_one_of_text_and_index_is_wanted(tiny_bert, files, refusal):
-    for given, got in (({}, "neither"), ({"text": [files / "text.txt"], "index": "a.index"}, "both")):
-        assert (
-            refusal(bertflow.adapt, tiny_bert, error=UsageError, output=files / "out", **given)
-            == f"One of text and index is wanted, got {got}. Give one."
-        )

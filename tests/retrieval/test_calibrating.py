@@ -111,7 +111,7 @@ def test_token_counts_are_those_of_the_texts(tmp_path, tiny_bert):
     assert_allclose([hit.score for hit in found], np.sort(cosines)[::-1], atol=1e-4)
     assert bertflow.add_answers(path, [Answer("new", "a bird sings")], device="cpu").answers == 13
     assert bertflow.recalibrate_index(path, calibrate="center", device="cpu").calibrator == "Center()"
-    with pytest.raises(UsageError, match="One of model and calibrate is wanted, got neither"):
+    with pytest.raises(UsageError, match="One of model and calibrate is wanted, got none"):
         bertflow.recalibrate_index(path)
 
 

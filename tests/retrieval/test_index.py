@@ -282,7 +282,7 @@ def test_a_flipped_bit_of_an_embedding_is_refused_when_it_is_read(index, encoder
 @pytest.mark.parametrize(
     ("question", "k", "message"),
     [
-        ("why", 0, "A search gives at least 1 answer, got k = 0."),
+        ("why", 0, "k should be 1 or more, got 0."),
         (" ", 1, "A question should have words, but question 0 is ' '."),
         (["why"], 1, "A question should be text, got ['why']. Search once for each question."),
     ],

@@ -51,4 +51,4 @@ def test_one_source_of_rows_is_wanted(refusal, tmp_path, function, given):
     bertflow.Center().fit(np.eye(3)).save(tmp_path / "c")
     calibrator = "center" if function is bertflow.fit else tmp_path / "c"
     message = refusal(function, calibrator=calibrator, output=tmp_path / "z.npy", error=UsageError, **given)
-    assert message == f"One of store and vectors is wanted, got {'both' if given else 'neither'}. Give one."
+    assert message == f"One of store and vectors is wanted, got {' and '.join(given) or 'none'}. Give one."

@@ -1,7 +1,6 @@
 """What a server counts, read by Prometheus' own parsers."""
 
 import logging
-from functools import partial
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.scoring.domain import DomainCheck
-from bertflow.serve.metrics import Metrics
 from bertflow.serve.model import ServedModel
 
 from ..texts import WITH_THE as WORDS
@@ -74,7 +72,7 @@ def watched(folder, tmp_path_factory):
 
 def test_each_text_has_a_percentile_and_a_window_a_verdict(serving, watched, monkeypatch, caplog):
     folder, ordinary, strange = watched
-    monkeypatch.setattr("bertflow.serve.server.Metrics", partial(Metrics, window=60))
+    monkeypatch.setattr("bertflow.serve.metrics.WINDOW", 60)
     caplog.set_level(logging.INFO, "bertflow")
     model = ServedModel(str(folder), "cpu")
     check, asked = DomainCheck.load(folder, model.encoder.raw), ordinary[:60]
