@@ -2,6 +2,15 @@
 
 import pytest
 
+import bertflow
+
+WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "small", "red", "green", "in"]
+
+
+@pytest.fixture(scope="module")
+def encoder(tiny_bert):
+    return bertflow.TransformerEncoder(tiny_bert, device="cpu")
+
 
 @pytest.fixture(autouse=True, scope="module")
 def few_words_are_no_sign():

@@ -15,7 +15,7 @@ from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.text_keys import text_key
 
-WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "small", "red", "green", "in"]
+from .conftest import WORDS
 
 
 def lines(n):

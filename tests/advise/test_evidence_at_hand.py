@@ -13,12 +13,7 @@ from bertflow.errors import DataError, UsageError
 from bertflow.scoring.drift import Outside
 from bertflow.scoring.random_pairs import COPIES
 
-WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "small", "red", "green", "in"]
-
-
-@pytest.fixture(scope="module")
-def encoder(tiny_bert):
-    return bertflow.TransformerEncoder(tiny_bert, device="cpu")
+from .conftest import WORDS
 
 
 def sentence(rng, n=5):

@@ -28,11 +28,6 @@ def cone(n, dim=64, spread=8, seed=0):
 
 
 @pytest.fixture(scope="module")
-def encoder(tiny_bert):
-    return bertflow.load(str(tiny_bert), device="cpu")
-
-
-@pytest.fixture(scope="module")
 def kept(encoder):
     how = {"candidates": "whitening(8),sif+whitening,sif+whitening(8)", "resamples": 200}
     return bertflow.fix(encoder, lines_of(neighbors(600)), keep_vectors=True, **how)
@@ -57,11 +52,6 @@ def test_the_gain_of_both_is_measured_by_the_same_pairs(kept):
     table = next(part for part in kept.parts() if isinstance(part, Section) and "Keep" in part.title)
     assert table.table.lines[0][:3] == (KEEP, kept.system, str(kept.encoder.dim))
     assert json.loads(kept.to_json())["choices"][0]["map_seconds_per_1000"] > 0
-
-
-def test_without_keep_vectors_nothing_is_said_of_them(encoder):
-    advice = bertflow.fix(encoder, lines_of(neighbors(400)), candidates="whitening(8)", resamples=100)
-    assert advice.choices == ()
 
 
 @pytest.mark.parametrize("kind", ["npy", "parquet", "store"])

@@ -43,11 +43,6 @@ def test_a_run_is_evaluated_as_its_encoder(arguments, tmp_path, capsys):
     assert "run: encoder run, pooling mean(2), max length 64, " in capsys.readouterr().out
 
 
-def test_one_step_is_not_called_steps(arguments, capsys):
-    assert bertflow([*arguments, "--trainer.max_steps=1"]) == 0
-    assert "\n1 step in " in capsys.readouterr().out
-
-
 def test_fine_tune_then_fit_a_flow_is_two_commands(arguments, pairs, tmp_path):
     assert bertflow([*arguments, "--trainer.max_steps=2"]) == 0
     flow = ["train", f"--encoder.model={tmp_path / 'run' / 'encoder'}", f"--data.sentences={pairs}", *TRAINER]

@@ -110,17 +110,6 @@ def test_the_traceback_is_shown_for_debugging(how, capsys, monkeypatch):
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_a_warning_is_one_line(capsys):
-    def command(argv):
-        with warnings.catch_warnings():
-            warnings.simplefilter("always")
-            warnings.warn("something was left out", stacklevel=1)
-        return 0
-
-    assert run(command, []) == 0
-    assert capsys.readouterr().err == "note: something was left out\n"
-
-
 def test_a_warning_is_said_once(capsys):
     def command(argv):
         for _ in range(2):

@@ -8,7 +8,6 @@ import pytest
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.closed_forms import Whitening
 from bertflow.cli import main
-from bertflow.encoder.model import BlockStack
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.retrieval.ranking import Phrases, ranks_of
 from bertflow.scoring.domain import UNCHECKED
@@ -74,25 +73,6 @@ def test_a_question_out_of_domain_is_said(folder, tiny_bert, capsys):
     told(capsys, "build", "unchecked.index", "--answers", "answers.jsonl", "--model", "whitened")
     assert told(capsys, "ask", "unchecked.index", strange).endswith(f"{UNCHECKED}\n")
     assert "domain" not in told(capsys, "ask", "faq.index", strange), "nothing was fitted"
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "search build new.index --answers labels.tsv --model BERT",
-        "search build new.index --answers labels.tsv --model BERT --columns question,name",
-        "search add faq.index --answers labels.tsv --model BERT",
-        "score BERT labels.tsv --columns question,name --fit_on text.txt",
-        "score BERT --fit_on text.txt --labels labels.tsv --save scored",
-    ],
-)
-def test_a_wrong_header_is_refused_before_weights_are_read(folder, capsys, line, tiny_bert, monkeypatch):
-    monkeypatch.setattr(BlockStack, "load", None)
-    (folder / "text.txt").write_text("the dog\nthe cat\n")
-    capsys.readouterr()
-    assert main(line.replace("BERT", str(tiny_bert)).split()) == 3
-    error = capsys.readouterr().err
-    assert any(f"labels.tsv {said}" in error for said in ("should have the columns", "has no column 'name'"))
 
 
 def test_a_recalibrated_index_remembers_its_new_encoder(folder, capsys):

@@ -108,23 +108,14 @@ def test_the_columns_of_a_task_can_be_named(tiny_bert, task, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[1:-1] == found.splitlines()[1:-1]  # between seconds and next step
 
 
-def test_labels_are_probed_instead(tiny_bert, labels, capsys):
-    assert (
-        main(["sweep", str(tiny_bert), "--labels", labels, "--folds", "3", "--device", "cpu", "--tokens", "max"]) == 0
-    )
-    printed = capsys.readouterr().out
-    assert "accuracy" in printed
-    assert "3 stratified folds (seed 0); 40 texts of labels.tsv, 2 labels" in printed
-
-
 def test_the_columns_of_labels_can_be_named(tiny_bert, labels, tmp_path, capsys):
     table, lines = tmp_path / "odd.csv", Path(labels).read_text().splitlines()
     table.write_text("\n".join(["what it says,kind", *(line.replace("\t", ",") for line in lines[-40:])]))
     argv = ["sweep", str(tiny_bert), "--labels", str(table), "--layers", "1", "--tokens", "mean", "--device", "cpu"]
     assert main(argv) == 3
     assert "name those of text and label with --columns." in capsys.readouterr().err
-    assert main([*argv, "--columns", "what it says,kind"]) == 0
-    assert "40 texts of odd.csv, 2 labels" in capsys.readouterr().out
+    assert main([*argv, "--columns", "what it says,kind", "--folds", "3"]) == 0
+    assert "3 stratified folds (seed 0); 40 texts of odd.csv, 2 labels" in capsys.readouterr().out
 
 
 @pytest.fixture
@@ -164,7 +155,6 @@ def test_words_in_their_sentences_are_probed_by_their_tags(tiny_bert, conll, tmp
         (["--tokens", "sif"], "The pooling sif(0) is for sentences: sif has no meaning for the pieces of one word. "
          "Use mean, max, cls (the first piece) or last-token, as in mean(3)."),
         (["--folds", "1"], "--folds should be 2 or more, got 1."),
-        (["--tasks", "stsb"], "The option --tasks is for STS tasks, not for labels. Leave it out."),
     ],
 )  # fmt: skip
 def test_what_words_cannot_be_probed_with_is_one_line(arguments, message, tiny_bert, conll, capsys):

@@ -58,12 +58,6 @@ def test_a_system_is_scored_alike_whatever_stands_beside_it(task):
     assert together.interval(1) == apart.interval(0)
 
 
-def test_without_resamples_there_is_no_interval(task):
-    one = figure(task_figures(task, 0, SEED), "all")
-    assert one.interval(0) == (None, None)
-    assert one.interval(0, less=1) == (None, None)
-
-
 @pytest.mark.parametrize("aggregation", ["all", "mean", "wmean"])
 def test_a_suite_is_the_mean_of_its_tasks(sts7, aggregation):
     tasks = [scored(pairs) for pairs in sts7]

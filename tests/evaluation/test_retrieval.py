@@ -73,13 +73,3 @@ def test_the_cosines_of_random_pairs_stand_beside(questions):
     everything = (unit @ unit.T)[~np.eye(len(unit), dtype=bool)]
     found = [report.value("it", "faq", metric=f"random_{name}_cosine") for name in ("median", "p95")]
     assert found == pytest.approx([np.median(everything), np.quantile(everything, 0.95)], abs=0.03)
-
-
-def test_a_query_without_direction_is_refused(questions, refusal):
-    class Zero(ToyEncoder):
-        def _encode(self, sentences, *_):
-            return np.zeros((len(sentences), self.dim), dtype=np.float32)
-
-    assert refusal(evaluate_retrieval, {"it": Zero()}, questions).startswith(
-        f"The system it gives an embedding of zeros for {questions.first[0]!r}"
-    )

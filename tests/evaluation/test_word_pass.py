@@ -53,18 +53,12 @@ def test_word_vectors_have_no_static_row_beside_a_transformer(tiny_bert, vectors
 
 
 @pytest.mark.parametrize(
-    ("of_words", "compare", "said"),
+    ("compare", "said"),
     [
-        (True, "sif", "sif needs text to be fitted on. Give fit_on: a file, or eval for the scored sentences."),
-        (True, "mean(0)", "Unknown pooling of words 'mean(0)'. Known: mean, sif. Did you mean mean?"),
-        (True, "static", "static averages the word embeddings of a transformer, but none is given. Leave it out."),
-        (
-            False,
-            "static-sif",
-            "static-sif needs text to be fitted on. Give fit_on: a file, or eval for the scored sentences.",
-        ),
+        ("sif", "sif needs text to be fitted on. Give fit_on: a file, or eval for the scored sentences."),
+        ("mean(0)", "Unknown pooling of words 'mean(0)'. Known: mean, sif. Did you mean mean?"),
+        ("static", "static averages the word embeddings of a transformer, but none is given. Leave it out."),
     ],
 )
-def test_what_cannot_be_built_is_refused(vectors, tiny_bert, of_words, compare, said, refusal):
-    opened = open_system(str(vectors)) if of_words else open_system(str(tiny_bert), device="cpu")
-    assert refusal(built, [opened], compare, error=UsageError) == said
+def test_what_cannot_be_built_is_refused(vectors, compare, said, refusal):
+    assert refusal(built, [open_system(str(vectors))], compare, error=UsageError) == said
