@@ -33,11 +33,13 @@ from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.cutting import Cut
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
+from bertflow.evaluation.names import CHOSEN
 from bertflow.evaluation.sides import Systems
 from bertflow.export.targets import write_export
 from bertflow.files import atomic_folder, require_place, write_json, write_text
 from bertflow.geometry import REPORT
 from bertflow.geometry.inspecting import write_report
+from bertflow.geometry.report import show_page
 from bertflow.next_steps import next_command
 from bertflow.results import AbstractResult, Parts
 from bertflow.scoring.domain import DomainCheck
@@ -222,8 +224,8 @@ class Advice(AbstractResult):
         self.saved(folder)
         return Path(folder)
 
-    def saved(self, folder: str | Path) -> "Advice":
-        """Write the folder as ``save`` does; returns the advice that knows where it is."""
+    def saved(self, folder: str | Path, shown: bool = False) -> "Advice":
+        """Write as ``save`` does, and show the report if that is wanted; returns the advice that knows where it is."""
         folder = Path(folder)
         require_place(folder, folder=True, new=True)
         with atomic_folder(folder) as aside:
@@ -250,8 +252,10 @@ class Advice(AbstractResult):
                 verdict=self.headline() + (f": {self.standing}" if self.standing else ""),
                 then=next_command(folder / "encoder") if place.name == "encoder" else "",
             )
-            write_json(aside / "fix.json", advice.as_dict())
+            write_json(aside / CHOSEN, advice.as_dict())
             write_text(aside / "fix.md", advice.to_markdown())
+        if shown:
+            show_page(folder / "geometry" / REPORT)
         return advice
 
     def _kept(self, encoder: SentenceEncoder) -> Any:

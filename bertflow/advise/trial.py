@@ -183,6 +183,7 @@ def _ask_docstrings(request: Request, case: Case, systems: Systems) -> Judgement
 
 def advise(request: Request) -> Advice:
     """Read, measure, try, judge and decide."""
+    request.require_usable()
     case = Case.read(request)
     plan = FitPlan.of(request, case)
     for line in case.lines(request.purpose, bare=request.vectors is not None):

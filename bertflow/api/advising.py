@@ -111,12 +111,12 @@ def fix(
     if vectors is None and isinstance(text, str | Path):
         TextSource([text], columns.split(",") if columns else None)
     from bertflow.advise.case import Request
-    from bertflow.advise.fixing import fixed
+    from bertflow.advise.trial import advise
 
     given = (encoder, text, columns, labels, queries, purpose, vectors, query_vectors, keep_vectors, ask, candidates)
     numbers = (max_sentences, max_pairs, resamples, seed)
-    request = Request(*given, *numbers, without_text_hashes, progress, say or logger.info, options)
-    return fixed(request, output, open_report)
+    advice = advise(Request(*given, *numbers, without_text_hashes, progress, say or logger.info, options))
+    return advice if output is None else advice.saved(output, open_report)
 
 
 def score(

@@ -13,6 +13,8 @@ from bertflow.encoder import ENCODER
 if TYPE_CHECKING:
     from bertflow.encoder.abstract import SentenceEncoder
 
+CHOSEN = "fix.json"
+"""Record beside an encoder that `bertflow fix` wrote: it tells which labels chose it."""
 Model: TypeAlias = "str | Path | SentenceEncoder"
 """What is scored: a hub id, a folder or a file; or an encoder."""
 Text: TypeAlias = str | Path | Sequence[str]

@@ -22,7 +22,7 @@ from bertflow.encoder.options import EncoderOptions
 from bertflow.encoder.seen_text import AbstractLearner
 from bertflow.encoder.transformer import StaticEncoder, TransformerEncoder
 from bertflow.errors import UsageError
-from bertflow.evaluation.names import Model, name_of
+from bertflow.evaluation.names import CHOSEN, Model, name_of
 from bertflow.evaluation.score_table import FittedText
 from bertflow.files import file_sha256
 from bertflow.opening import load, load_plainly
@@ -124,7 +124,7 @@ class PooledEncoder(AbstractEncoder):
 def say_choices(models: Sequence[Model], tables: Iterable[object]) -> None:
     """Say which folders ``bertflow fix`` chose by one of the scored tables: their figures on it are optimistic."""
     folders = [Path(one).expanduser() for one in models if isinstance(one, str | Path)]
-    kept = {one: file.read_text("utf-8", "replace") for one in folders if (file := one.parent / "fix.json").is_file()}
+    kept = {one: file.read_text("utf-8", "replace") for one in folders if (file := one.parent / CHOSEN).is_file()}
     paths = [Path(one).expanduser() for one in tables if kept and isinstance(one, str | Path)]
     for path in filter(Path.is_file, paths):
         digest = file_sha256(path)

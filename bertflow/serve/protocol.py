@@ -15,7 +15,6 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from reprlib import Repr
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,12 +22,10 @@ import numpy as np
 from bertflow.array_types import Float32
 from bertflow.data.lines import is_blank
 from bertflow.encoder.abstract import Role
-from bertflow.errors import UsageError
+from bertflow.errors import UsageError, shown
 from bertflow.similarity import unit_rows
 
 SURROGATE = re.compile("[\ud800-\udfff]")
-_shown: Callable[[Any], str] = Repr().repr
-"""A wrong value in a message, cut to a few words and levels."""
 
 
 @dataclass(eq=False)
@@ -201,7 +198,7 @@ def parse_object(body: bytes, served: Served) -> dict[str, Any]:
     name = request.get("model", served.name)
     if name != served.name:
         raise RequestError(
-            f"The model {_shown(name)} is not served here; this is {served.name!r}.", "model", 404, "model_not_found"
+            f"The model {shown(name)} is not served here; this is {served.name!r}.", "model", 404, "model_not_found"
         )
     return request
 
@@ -235,7 +232,7 @@ def parse_choice(request: Mapping[str, Any], param: str, choices: Mapping[str, A
     """One of some names; the first where nothing is given."""
     given = next(iter(choices)) if request.get(param) is None else request[param]
     if not isinstance(given, str) or given not in choices:
-        raise RequestError(f"{param} should be one of {', '.join(choices)}, got {_shown(given)}.", param)
+        raise RequestError(f"{param} should be one of {', '.join(choices)}, got {shown(given)}.", param)
     return given
 
 
@@ -281,7 +278,7 @@ def _parse_dimensions(given: Any, served: Served) -> int:
     if served.no_prefix:
         raise RequestError(f"dimensions can only be {served.dim} here: {served.no_prefix} Leave it out.", "dimensions")
     if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= served.dim:
-        raise RequestError(f"dimensions should be from 1 to {served.dim}, got {_shown(given)}.", "dimensions")
+        raise RequestError(f"dimensions should be from 1 to {served.dim}, got {shown(given)}.", "dimensions")
     return given
 
 
