@@ -4,7 +4,6 @@ import json
 import numpy as np
 import pytest
 from scipy.stats import ks_2samp, kstest, multivariate_normal
-from sklearn.metrics import roc_auc_score
 
 from bertflow.calibration.closed_forms import Center, Standardize, Whitening
 from bertflow.calibration.flow import FlowCalibrator
@@ -48,13 +47,6 @@ def test_a_percentile_is_a_count_and_never_0(check):
     for value in (-1e9, held_out[0], held_out[10], 1e9):
         assert check.percentile(value) == pytest.approx(100 * (1 + (held_out <= value).sum()) / (1 + len(held_out)))
     assert check.percentile(-1e9) > 0
-
-
-def test_the_auroc_is_that_of_scikit_learn():
-    rng = np.random.default_rng(0)
-    inside, outside = rng.normal(size=70).round(1), rng.normal(-1, size=40).round(1)
-    theirs = roc_auc_score(np.repeat([0, 1], [70, 40]), -np.concatenate([inside, outside]))
-    assert auroc(inside, outside) == pytest.approx(theirs)
 
 
 def test_the_same_text_does_not_drift(check):

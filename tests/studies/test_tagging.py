@@ -166,13 +166,6 @@ def test_words_that_are_not_read_are_counted_and_said(tiny_bert):
     assert "1 words that the tokenizer makes nothing of were left out." in result.how
 
 
-def test_the_summary_says_what_was_measured(found):
-    text = "\n".join(found.how)
-    assert "Macro F1 over tags x 100 of a logistic regression (C = 4)" in text
-    assert "3 folds of whole sentences (seed 0)" in text
-    assert f"{found.facts['words']} words in 200 sentences of planted, 3 tags" in text
-
-
 def test_entities_are_counted(tiny_bert):
     text = tagged(sentences(40), lambda words, at: "B-x" if words[at] == "dog" else "O")
     result = probe_words(open_encoder(tiny_bert), text, ["cls(1)"], ["raw"], folds=2)
