@@ -19,7 +19,7 @@ from bertflow.geometry.measures import MEASURES, Measure
 from bertflow.similarity import SIMILARITIES, Similarity
 from bertflow.training.recipe import PRESETS
 
-from .texts import COLORED as WORDS
+from .texts import neighbors
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*:UserWarning:pytorch_lightning")
 
@@ -39,11 +39,7 @@ class Reflect(AbstractClosedForm):
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """Text with paragraphs, and the table of a task."""
-    folder, rng = tmp_path_factory.mktemp("files"), np.random.default_rng(0)
-    pairs = []
-    for _ in range(600):
-        words = [str(word) for word in rng.choice(WORDS, rng.integers(5, 10))]
-        pairs.append((" ".join(words), " ".join(rng.permutation([str(rng.choice(WORDS)), *words[1:]]))))
+    folder, rng, pairs = tmp_path_factory.mktemp("files"), np.random.default_rng(0), neighbors(600)
     (folder / "text.txt").write_text("\n".join(line for pair in pairs for line in (*pair, "")))
     scored = [f"{a}\t{b}\t{rng.integers(0, 6)}" for a, b in pairs[:30]]
     (folder / "mine.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *scored]) + "\n")

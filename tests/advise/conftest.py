@@ -4,8 +4,6 @@ import pytest
 
 import bertflow
 
-WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "small", "red", "green", "in"]
-
 
 @pytest.fixture(scope="module")
 def encoder(tiny_bert):

@@ -15,7 +15,7 @@ from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.text_keys import text_key
 
-from .conftest import WORDS
+from ..texts import COLORED as WORDS
 
 
 def lines(n):

@@ -13,7 +13,7 @@ from bertflow.errors import DataError, UsageError
 from bertflow.scoring.drift import Outside
 from bertflow.scoring.random_pairs import COPIES
 
-from .conftest import WORDS
+from ..texts import COLORED as WORDS
 
 
 def sentence(rng, n=5):

@@ -29,19 +29,10 @@ from bertflow.scoring.scores import ScoreCalibrator
 from bertflow.similarity import SIMILARITIES
 from bertflow.text_keys import text_key
 
-from .conftest import WORDS
+from ..texts import COLORED as WORDS
+from ..texts import neighbors
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*:UserWarning:pytorch_lightning")
-
-
-def neighbors(n, seed=0):
-    """Pairs of sentences that share all words but one."""
-    rng = np.random.default_rng(seed)
-    pairs = []
-    for _ in range(n):
-        words = [str(word) for word in rng.choice(WORDS, rng.integers(5, 10))]
-        pairs.append((" ".join(words), " ".join(rng.permutation([str(rng.choice(WORDS)), *words[1:]]))))
-    return pairs
 
 
 def lines_of(pairs):

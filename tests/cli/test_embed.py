@@ -29,11 +29,6 @@ def arguments(tiny_bert, text, tmp_path):
     return ["embed", text, "--store", store, "--model", str(tiny_bert), "--pooling", "mean(1,2)", "--device", "cpu"]
 
 
-def refused(capsys, *argv, code):
-    assert main(list(argv)) == code
-    return capsys.readouterr().err.removeprefix("error: ").removesuffix("\n")
-
-
 def test_every_line_of_the_text_finds_its_embedding(arguments, tiny_bert, tmp_path, capsys):
     assert main(arguments) == 0
     store = EmbeddingStore.open(tmp_path / "store")
@@ -79,16 +74,15 @@ def test_training_finds_everything_there(arguments, tiny_bert, text, tmp_path, m
     assert main(["train", *trained, *folders, *common, "--encoder.device=cpu", "--save_encoder=false"]) == 0
 
 
-def test_verify_says_whole_or_what_is_not(arguments, tmp_path, capsys):
+def test_verify_says_whole_or_what_is_not(arguments, tmp_path, capsys, error_line):
     assert main(arguments) == 0
     capsys.readouterr()
     assert main(["embed", "--store", str(tmp_path / "store"), "--verify"]) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'store'}: whole, 144 x 16 float32 in 8 shards, 0.0 MB\n"
     path = tmp_path / "store/shards/00004-of-00008.npy"
     path.write_bytes(path.read_bytes()[:-1] + b"\xff")
-    message = refused(capsys, "embed", "--store", str(tmp_path / "store"), "--verify", code=3)
-    assert message.startswith(
-        f"{tmp_path / 'store'} is damaged: 1 of 8 shards are not what was written, 00004-of-00008"
+    assert error_line(main(["embed", "--store", str(tmp_path / "store"), "--verify"]), 3).startswith(
+        f"error: {tmp_path / 'store'} is damaged: 1 of 8 shards are not what was written, 00004-of-00008"
     )
 
 
@@ -111,7 +105,7 @@ def test_an_interruption_says_how_to_go_on(arguments, tmp_path, capsys, monkeypa
 # The command as a process of its own
 
 
-def test_texts_are_embedded_in_chunks(arguments, tiny_bert, text, tmp_path, capsys):
+def test_texts_are_embedded_in_chunks(arguments, tiny_bert, text, tmp_path, capsys, error_line):
     long = [" . ".join(SENTENCES[row : row + 5]) for row in range(0, 50, 5)]
     (tmp_path / "text.txt").write_text("\n".join(long), encoding="utf-8")
     arguments += ["--max-length", "12"]
@@ -121,7 +115,7 @@ def test_texts_are_embedded_in_chunks(arguments, tiny_bert, text, tmp_path, caps
     encoder = TransformerEncoder(tiny_bert, "mean(1,2)", max_length=12, device="cpu", chunks="tokens:8:2:max")
     np.testing.assert_allclose(store.rows(store.row_ids), encoder.encode(long), rtol=1e-5, atol=1e-6)
     for others in ([], ["--chunks", "tokens:8:2:mean"]):
-        assert "chunks 'tokens:8:2:max'" in refused(capsys, *arguments, *others, code=3)
+        assert "chunks 'tokens:8:2:max'" in error_line(main([*arguments, *others]), 3)
     fitted = ["fit", "--store", str(tmp_path / "store"), "--calibrator", "center", "--output", str(tmp_path / "center")]
     assert main(fitted) == 0
     calibrated = CalibratedEncoder(encoder, load_calibrator(tmp_path / "center"))

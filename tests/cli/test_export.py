@@ -36,11 +36,10 @@ def test_another_dtype_is_another_encoder(saved, tmp_path):
 ST = ("--target", "sentence-transformers")
 
 
-def test_a_stand_in_for_what_is_linear_is_refused(saved, tmp_path, capsys, monkeypatch):
+def test_a_stand_in_for_what_is_linear_is_refused(saved, tmp_path, error_line, monkeypatch):
     monkeypatch.setattr("bertflow.export.approximation.docstring_sentences", lambda: TEXT)
-    assert main(["export", str(saved), *ST, "--linearize", "--output", str(tmp_path / "out")]) == 2
-    said = "error: --linearize is for a flow, but Whitening is affine already. Leave it out.\n"
-    assert capsys.readouterr().err == said
+    line = error_line(main(["export", str(saved), *ST, "--linearize", "--output", str(tmp_path / "out")]), 2)
+    assert line == "error: --linearize is for a flow, but Whitening is affine already. Leave it out."
     assert not list(tmp_path.iterdir())
 
 

@@ -84,11 +84,8 @@ def test_pairs_with_a_scored_sentence_are_left_out_and_counted(arguments, tmp_pa
          "should stay finite, but after "),
     ],
 )  # fmt: skip
-def test_what_cannot_be_used_is_one_line(given, code, message, arguments, pairs, tmp_path, capsys):
-    assert bertflow([*arguments, *given]) == code
-    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
-    assert len(errors) == 1
-    assert errors[0].startswith(f"error: {message.format(path=pairs)}")
+def test_what_cannot_be_used_is_one_line(given, code, message, arguments, pairs, tmp_path, error_line):
+    assert error_line(bertflow([*arguments, *given]), code).startswith(f"error: {message.format(path=pairs)}")
     assert not (tmp_path / "run" / "encoder").exists()
     assert (tmp_path / "run").exists() == message.startswith("The loss")
 

@@ -30,11 +30,6 @@ def fit(source, calibrator, output, *more):
     return main(["fit", kind, str(source), "--calibrator", calibrator, "--output", str(output), *map(str, more)])
 
 
-def refused(capsys, *arguments, code):
-    assert fit(*arguments) == code
-    return capsys.readouterr().err.removeprefix("error: ").removesuffix("\n")
-
-
 CALIBRATORS = {
     "center": Center(),
     "standardize": Standardize(),
@@ -58,14 +53,14 @@ def test_a_streamed_fit_is_a_fit_in_memory(request, tmp_path, spelling, source):
     np.testing.assert_allclose(fitted.transform(X), expected.transform(X), rtol=1e-5, atol=1e-5)
 
 
-def test_blocks_of_a_store_are_read_off_its_pooling(npy, tmp_path, capsys):
+def test_blocks_of_a_store_are_read_off_its_pooling(npy, tmp_path, capsys, error_line):
     concatenated = RowEncoder({"encoder": "rows", "pooling": "concat(0,3)"})
     joined = EmbeddingStore.build(concatenated, [str(k) for k in range(len(X))], tmp_path / "store")
     assert fit(joined.folder, "blocks(two-band(1))", tmp_path / "c") == 0
     assert "blocks(two-band(1)), 8 -> 8" in capsys.readouterr().out
     expected = np.hstack([TwoBand(1).fit_transform(X[:, :4]), TwoBand(1).fit_transform(X[:, 4:])])
     np.testing.assert_allclose(load_calibrator(tmp_path / "c").transform(X), expected, rtol=1e-4, atol=1e-4)
-    assert "which bare embeddings do not tell" in refused(capsys, npy, "blocks(ridge(1))", tmp_path / "d", code=2)
+    assert "which bare embeddings do not tell" in error_line(fit(npy, "blocks(ridge(1))", tmp_path / "d"), 2)
 
 
 def test_a_store_is_known_and_vectors_are_not(store, npy, tmp_path, capsys):
@@ -125,9 +120,9 @@ def test_a_flow_of_half_precision_vectors_is_one_of_the_same_numbers(tmp_path):
 # What is refused
 
 
-def test_a_column_is_for_parquet(store, tmp_path, capsys):
-    message = refused(capsys, store.folder, "center", tmp_path / "c", "--column", "v", code=2)
-    assert message == "--column is for vectors of a parquet file, but a store is given. Leave it out."
+def test_a_column_is_for_parquet(store, tmp_path, error_line):
+    line = error_line(fit(store.folder, "center", tmp_path / "c", "--column", "v"), 2)
+    assert line == "error: --column is for vectors of a parquet file, but a store is given. Leave it out."
 
 
 @pytest.mark.parametrize(
@@ -137,10 +132,10 @@ def test_a_column_is_for_parquet(store, tmp_path, capsys):
         ("1", "center", "Process 1 of 2 cannot find the others: MASTER_ADDR is not set. Use torchrun."),
     ],
 )
-def test_ranks_that_cannot_work_together_are_refused(npy, tmp_path, capsys, monkeypatch, rank, calibrator, message):
+def test_ranks_that_cannot_work_together_are_refused(npy, tmp_path, error_line, monkeypatch, rank, calibrator, message):
     monkeypatch.setenv("SLURM_PROCID", rank)
     monkeypatch.setenv("SLURM_NTASKS", "2")
-    assert refused(capsys, npy, calibrator, tmp_path / "c", code=2) == message
+    assert error_line(fit(npy, calibrator, tmp_path / "c"), 2) == f"error: {message}"
 
 
 @pytest.mark.slow
@@ -163,16 +158,15 @@ def test_two_ranks_of_torchrun_fit_what_one_fits(store, tmp_path):
     np.testing.assert_allclose(two.transform(X), one.transform(X), rtol=1e-4, atol=1e-5)
 
 
-def test_what_no_memory_can_hold_is_no_damage(store, npy, tmp_path, capsys, monkeypatch):
+def test_what_no_memory_can_hold_is_no_damage(store, npy, tmp_path, error_line, monkeypatch):
     def refused(*_, **__):
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
     monkeypatch.setattr(np.lib.format, "open_memmap", refused)
     arguments = ["fit", "--calibrator", "center", "--output", str(tmp_path / "fitted")]
-    assert main([*arguments, "--store", str(store.folder)]) == 3
     hashes = store.folder / "text_hashes.npy"
-    assert capsys.readouterr().err == (
+    assert error_line(main([*arguments, "--store", str(store.folder)]), 3) == (
         f"error: There is not enough memory: {hashes.stat().st_size:,} bytes are wanted to map {hashes}. "
-        "Ask for less at a time, or take a larger machine.\n"
+        "Ask for less at a time, or take a larger machine."
     )
     assert main([*arguments, "--vectors", str(npy)]) == 0  # which is read a block at a time

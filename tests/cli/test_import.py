@@ -98,10 +98,9 @@ def test_a_token_reduction_of_ones_own_never_counts_padding(folder):
         ("broken", "invalid syntax (broken.py, line 1)"),
     ],
 )
-def test_a_module_that_cannot_be_imported_is_refused_first(folder, capsys, module, reason):
+def test_a_module_that_cannot_be_imported_is_refused_first(folder, error_line, module, reason):
     (folder / "broken.py").write_text("def\n")
-    assert main(["inspect", "nothing", f"--import={module}"]) == 2
-    assert capsys.readouterr().err == (
+    assert error_line(main(["inspect", "nothing", f"--import={module}"]), 2) == (
         f"error: --import {module} failed: {reason}. Name a module that Python finds: in this folder, on PYTHONPATH, "
-        "or installed.\n".replace("--import  failed", "--import failed")
+        "or installed.".replace("--import  failed", "--import failed")
     )

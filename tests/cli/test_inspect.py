@@ -174,11 +174,10 @@ def test_measures_that_are_not_defined_are_left_out(inspect, tiny_bert):
     assert "A plane needs" in twin["left_out"]["Word frequency in the plane"]
 
 
-def test_too_little_text_is_refused(tiny_bert, tmp_path, capsys):
+def test_too_little_text_is_refused(tiny_bert, tmp_path, error_line):
     (tmp_path / "few.txt").write_text("\n".join(sentences(10)))
-    assert main(["inspect", str(tiny_bert), "--text", str(tmp_path / "few.txt"), "--pairs", "none"]) == 3
-    message = "error: A report needs at least 48 different sentences, got 10. Give more text.\n"
-    assert capsys.readouterr().err == message
+    line = error_line(main(["inspect", str(tiny_bert), "--text", str(tmp_path / "few.txt"), "--pairs", "none"]), 3)
+    assert line == "error: A report needs at least 48 different sentences, got 10. Give more text."
 
 
 @pytest.fixture(scope="module")

@@ -146,14 +146,13 @@ def test_percentiles_can_be_those_of_queries_and_texts(tiny_bert, files, tmp_pat
     assert (tmp_path / "again.csv").read_text() == (tmp_path / "o.csv").read_text()
 
 
-def test_few_queries_are_refused(tiny_bert, saved, files, tmp_path, capsys):
+def test_few_queries_are_refused(tiny_bert, saved, files, tmp_path, error_line):
     (tmp_path / "queries.txt").write_text("\n".join(sentences(49, 11)))
     argv = [str(tiny_bert), str(files / "pairs.tsv"), "--queries", str(tmp_path / "queries.txt"), "--device", "cpu"]
-    assert main(["score", *argv, "--fit_on", str(files / "text.txt")]) == 3
-    assert (
+    assert error_line(main(["score", *argv, "--fit_on", str(files / "text.txt")]), 3) == (
         f"error: {tmp_path / 'queries.txt'} should hold at least 50 queries that the encoder was not fitted on, but "
-        "holds 49 (of 49). Give more such queries, or leave --queries out.\n"
-    ) in capsys.readouterr().err
+        "holds 49 (of 49). Give more such queries, or leave --queries out."
+    )
 
 
 def cosines_of(a, b):
@@ -210,8 +209,8 @@ def test_too_little_text_saves_no_domain_check_and_says_so(tiny_bert, files, tmp
     )
 
 
-def test_text_that_the_calibrator_was_fitted_on_is_refused(files, tmp_path, capsys):
+def test_text_that_the_calibrator_was_fitted_on_is_refused(files, tmp_path, error_line):
     (tmp_path / "seen.txt").write_text("\n".join(sentences(200, 5)))
     argv = [str(files / "whitened"), str(files / "pairs.tsv"), "--fit_on", str(tmp_path / "seen.txt")]
-    assert main(["score", *argv, "--device", "cpu"]) == 3
-    assert "sentences that the encoder was not fitted on, but holds 0" in capsys.readouterr().err
+    line = error_line(main(["score", *argv, "--device", "cpu"]), 3)
+    assert "sentences that the encoder was not fitted on, but holds 0" in line

@@ -46,12 +46,6 @@ def told(capsys, *arguments):
     return capsys.readouterr().out
 
 
-def refused(capsys, code, *arguments):
-    capsys.readouterr()
-    assert main(["search", *arguments]) == code
-    return capsys.readouterr().err
-
-
 def test_a_question_out_of_domain_is_said(folder, tiny_bert, capsys):
     words = ["the", "man", "dog", "cat", "bird", "garden", "runs", "sleeps", "eats", "big", "red"]
     rng = np.random.default_rng(0)
@@ -83,7 +77,7 @@ def test_a_recalibrated_index_remembers_its_new_encoder(folder, capsys):
     assert held["source"] == {"model": str(folder / "whitened")}
 
 
-def test_another_folder_is_opened_as_it_is_and_what_it_replaces_is_said(folder, capsys, tiny_bert):
+def test_another_folder_is_opened_as_it_is_and_what_it_replaces_is_said(folder, capsys, error_line, tiny_bert):
     told(capsys, "build", "own.index", "--answers", "answers.jsonl", "--model", str(tiny_bert), "--pooling", "mean(2)")
     kept = TransformerEncoder(tiny_bert, "mean(2)", device="cpu")
     kept.save("kept")
@@ -91,7 +85,7 @@ def test_another_folder_is_opened_as_it_is_and_what_it_replaces_is_said(folder, 
     TransformerEncoder(tiny_bert, "cls", device="cpu").save("cls")
     before = told(capsys, "ask", "own.index", "the dog")
     for other in ("cls", "whitened"):
-        err = refused(capsys, 3, "recalibrate", "own.index", "--model", other)
+        err = error_line(main(["search", "recalibrate", "own.index", "--model", other]), 3)
         assert "own.index holds embeddings by" in err
         assert "or build it again" in err
     for given, new, old in [
@@ -145,7 +139,7 @@ def test_ties_count_against_the_index():
     assert ranks_of(held, np.ones((1, 1)), {"q": frozenset({"a", "c"})}, "it")[0].tolist() == [3, 4]
 
 
-def test_an_index_in_chunks_says_which_part_of_a_long_answer_it_found(folder, capsys, tiny_bert):
+def test_an_index_in_chunks_says_which_part_of_a_long_answer_it_found(folder, capsys, error_line, tiny_bert):
     text = "The big man sleeps in the house. A red bird sings. The dog runs."
     (folder / "long.jsonl").write_text(lines([{"id": "long", "text": text}, ANSWERS[1]]), encoding="utf-8")
     arguments = ["--answers", "long.jsonl", "--model", str(tiny_bert)]
@@ -160,5 +154,5 @@ def test_an_index_in_chunks_says_which_part_of_a_long_answer_it_found(folder, ca
     (folder / "more.jsonl").write_text(lines([{"id": "more", "text": "The cat eats. A dog sings."}]), encoding="utf-8")
     assert "3 answers split by sentences:1:0, 6 phrases" in told(capsys, "add", "long.index", "--answers", "more.jsonl")
     assert "chunk 1, 14:26" in told(capsys, "ask", "long.index", "A dog sings.", "-k", "1")
-    err = refused(capsys, 2, "build", "no.index", *arguments, "--chunks", "sentences:mean")
-    assert err == ("error: An index keeps each chunk and pools none, got 'sentences:mean'. Leave its last part out.\n")
+    err = error_line(main(["search", "build", "no.index", *arguments, "--chunks", "sentences:mean"]), 2)
+    assert err == "error: An index keeps each chunk and pools none, got 'sentences:mean'. Leave its last part out."

@@ -45,7 +45,7 @@ def test_fit_and_transform_leave_out_the_same_rows(vectors, capsys, ending):
 
 
 @pytest.mark.parametrize("ending", ["npy", "parquet"])
-def test_a_row_of_zeros_is_a_failed_embedding(tmp_path, capsys, ending):
+def test_a_row_of_zeros_is_a_failed_embedding(tmp_path, capsys, error_line, ending):
     x, path, listed = X.astype("float32"), tmp_path / f"x.{ending}", str(tmp_path / "bad.tsv")
     x[20] = 0
     np.save(path, x) if ending == "npy" else pq.write_table(pa.table({"v": list(x)}), path)
@@ -54,23 +54,21 @@ def test_a_row_of_zeros_is_a_failed_embedding(tmp_path, capsys, ending):
     transform = ["transform", "--calibrator", str(tmp_path / "c"), "--output", str(tmp_path / "z.npy")]
     for command in (fit, transform):
         command += ["--vectors", str(path)]
-        assert main(command) == 3
-        assert capsys.readouterr().err == (
+        assert error_line(main(command), 3) == (
             f"error: {path}, row 20: a vector is wanted, got zeros alone, as where an embedding failed. "
-            "Embed the row again, or leave such rows out with --skip_bad FILE.\n"
+            "Embed the row again, or leave such rows out with --skip_bad FILE."
         )
         assert main([*command, "--skip_bad", listed]) == 0
         assert last_line(capsys) == f"skipped 1 row, listed in {listed}"
     assert load_calibrator(tmp_path / "fitted").moments_.n == len(np.load(tmp_path / "z.npy")) == 59
 
 
-def test_without_it_the_first_bad_row_ends_the_command_and_nothing_is_left(vectors, capsys):
+def test_without_it_the_first_bad_row_ends_the_command_and_nothing_is_left(vectors, error_line):
     Whitening().fit(KEPT).save(vectors / "c")
     arguments = ["transform", "--calibrator", str(vectors / "c"), "--output", str(vectors / "z.npy")]
-    assert main([*arguments, "--vectors", str(vectors / "x.npy")]) == 3
-    assert capsys.readouterr().err == (
+    assert error_line(main([*arguments, "--vectors", str(vectors / "x.npy")]), 3) == (
         f"error: {vectors / 'x.npy'}, row 3: vectors must be finite, got nan. Leave the row out, or such rows with "
-        "--skip_bad FILE.\n"
+        "--skip_bad FILE."
     )
     assert sorted(path.name for path in vectors.iterdir()) == ["c", "x.npy", "x.parquet"]
 
@@ -97,7 +95,7 @@ def test_a_flow_is_fitted_to_the_rows_that_are_left(vectors, capsys, monkeypatch
     np.testing.assert_array_equal(seen[0], KEPT)
 
 
-def test_rows_that_come_out_infinite_are_left_out(tmp_path, capsys):
+def test_rows_that_come_out_infinite_are_left_out(tmp_path, capsys, error_line):
     x = np.random.default_rng(0).normal(size=(50, 3)).astype("float32")
     calibrator = Whitening().fit(x * 1e-30)
     calibrator.save(tmp_path / "c")
@@ -105,8 +103,8 @@ def test_rows_that_come_out_infinite_are_left_out(tmp_path, capsys):
     np.save(tmp_path / "x.npy", x)
     given = ["transform", "--calibrator", str(tmp_path / "c"), "--vectors", str(tmp_path / "x.npy")]
     given += ["--bare", "--output"]  # their lengths are far from those of the fit
-    assert main([*given, str(tmp_path / "y.npy")]) == 3
-    assert f"{tmp_path / 'x.npy'}, row 7: comes out as " in capsys.readouterr().err
+    line = error_line(main([*given, str(tmp_path / "y.npy")]), 3)
+    assert f"{tmp_path / 'x.npy'}, row 7: comes out as " in line
     assert main([*given, str(tmp_path / "z.npy"), "--skip_bad", str(tmp_path / "bad.tsv")]) == 0
     assert last_line(capsys) == f"skipped 1 row, listed in {tmp_path / 'bad.tsv'}"
     np.testing.assert_allclose(np.load(tmp_path / "z.npy"), calibrator.transform(np.delete(x, 7, axis=0)), rtol=1e-6)

@@ -29,11 +29,6 @@ def labels(tmp_path):
     return str(path)
 
 
-def refused(capsys, *argv):
-    assert main(["sweep", *map(str, argv)]) == 2
-    return capsys.readouterr().err
-
-
 def test_its_files_are_written_and_repeat_byte_for_byte(tiny_bert, task, tmp_path):
     for name in ("a", "b"):
         argv = [str(tiny_bert), "--tasks", task, "--device", "cpu", "--layers", "0,2", "--tokens", "mean,cls"]
@@ -108,12 +103,11 @@ def test_the_columns_of_a_task_can_be_named(tiny_bert, task, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[1:-1] == found.splitlines()[1:-1]  # between seconds and next step
 
 
-def test_the_columns_of_labels_can_be_named(tiny_bert, labels, tmp_path, capsys):
+def test_the_columns_of_labels_can_be_named(tiny_bert, labels, tmp_path, capsys, error_line):
     table, lines = tmp_path / "odd.csv", Path(labels).read_text().splitlines()
     table.write_text("\n".join(["what it says,kind", *(line.replace("\t", ",") for line in lines[-40:])]))
     argv = ["sweep", str(tiny_bert), "--labels", str(table), "--layers", "1", "--tokens", "mean", "--device", "cpu"]
-    assert main(argv) == 3
-    assert "name those of text and label with --columns." in capsys.readouterr().err
+    assert "name those of text and label with --columns." in error_line(main(argv), 3)
     assert main([*argv, "--columns", "what it says,kind", "--folds", "3"]) == 0
     assert "3 stratified folds (seed 0); 40 texts of odd.csv, 2 labels" in capsys.readouterr().out
 
@@ -157,5 +151,6 @@ def test_words_in_their_sentences_are_probed_by_their_tags(tiny_bert, conll, tmp
         (["--folds", "1"], "--folds should be 2 or more, got 1."),
     ],
 )  # fmt: skip
-def test_what_words_cannot_be_probed_with_is_one_line(arguments, message, tiny_bert, conll, capsys):
-    assert refused(capsys, tiny_bert, "--device", "cpu", "--labels", conll, *arguments) == f"error: {message}\n"
+def test_what_words_cannot_be_probed_with_is_one_line(arguments, message, tiny_bert, conll, error_line):
+    argv = ["sweep", str(tiny_bert), "--device", "cpu", "--labels", str(conll), *arguments]
+    assert error_line(main(argv), 2) == f"error: {message}"

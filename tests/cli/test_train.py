@@ -215,11 +215,10 @@ CHAIN = "".join(f"a{i}: &a{i} [*a{i - 1}]\n" for i in range(1, 2000))
     ],
     ids=["deep", "deep by aliases", "large by aliases", "endless", "long"],
 )
-def test_a_config_without_bounds_is_one_line(config, message, tmp_path, capsys):
+def test_a_config_without_bounds_is_one_line(config, message, tmp_path, error_line):
     (tmp_path / "bad.yaml").write_text(config)
-    assert bertflow(["train", "--config", str(tmp_path / "bad.yaml")]) == 2
-    expected = f"error: The options cannot be read: Problems parsing config: {message}. {SEE}\n"
-    assert capsys.readouterr().err == expected
+    line = error_line(bertflow(["train", "--config", str(tmp_path / "bad.yaml")]), 2)
+    assert line == f"error: The options cannot be read: Problems parsing config: {message}. {SEE}"
 
 
 def test_a_config_may_have_aliases(tmp_path, capsys):
@@ -228,21 +227,20 @@ def test_a_config_may_have_aliases(tmp_path, capsys):
     assert "epochs: 7.0\n" in capsys.readouterr().out
 
 
-def test_a_folder_that_is_in_use_is_left_alone(arguments, tmp_path, capsys):
+def test_a_folder_that_is_in_use_is_left_alone(arguments, tmp_path, error_line):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "mine.txt").write_text("mine")
-    assert bertflow(["train", *arguments]) == 2
-    assert capsys.readouterr().err == (
+    assert error_line(bertflow(["train", *arguments]), 2) == (
         f"error: Output folder {tmp_path / 'run'} is not empty. "
-        "Choose another --output, or continue a run with --resume auto.\n"
+        "Choose another --output, or continue a run with --resume auto."
     )
 
 
-def test_two_runs_do_not_share_a_folder(arguments, tmp_path, capsys):
+def test_two_runs_do_not_share_a_folder(arguments, tmp_path, error_line):
     with locked(tmp_path / ".run.lock"):  # as a run in another process holds it
-        assert bertflow(["train", *arguments]) == 2
+        line = error_line(bertflow(["train", *arguments]), 2)
     refusal = f"Another run writes to {tmp_path / 'run'} now. Wait for its end, or choose another --output."
-    assert capsys.readouterr().err == f"error: {refusal}\n"
+    assert line == f"error: {refusal}"
     assert bertflow(["train", *arguments, "--flow.epochs=1"]) == 0
     assert not (tmp_path / ".run.lock").exists()
 

@@ -128,11 +128,10 @@ def test_a_run_that_is_done_says_so_and_is_left_alone(whole, options, capsys):
         ("--trainer.max_steps=5", "trainer.max_steps", "-1", "5"),
     ],
 )
-def test_a_run_with_other_options_is_refused(given, name, then, now, whole, options, capsys):
-    assert bertflow(["train", *options, f"--output={whole}", "--resume=auto", given]) == 2
-    assert capsys.readouterr().err == (
+def test_a_run_with_other_options_is_refused(given, name, then, now, whole, options, error_line):
+    assert error_line(bertflow(["train", *options, f"--output={whole}", "--resume=auto", given]), 2) == (
         f"error: The run in {whole} was made with {name}={then}, but now it is {now}. "
-        f"Give the options of {whole / 'config.yaml'}, or choose another --output.\n"
+        f"Give the options of {whole / 'config.yaml'}, or choose another --output."
     )
 
 
@@ -143,14 +142,13 @@ def test_where_a_run_goes_on_may_differ(given, stopped, whole, tmp_path):
     require_equal_runs(run, whole, atol=1e-6)
 
 
-def test_text_that_changed_behind_the_same_options_is_refused(stopped, options, capsys):
+def test_text_that_changed_behind_the_same_options_is_refused(stopped, options, error_line):
     command, run = stopped(9)
     text = Path(options[1].split("=")[1])
     text.write_text("\n".join(SENTENCES[:-1]), encoding="utf-8")
     code = bertflow([*command, "--resume=auto"])
     text.write_text("\n".join(SENTENCES), encoding="utf-8")
-    assert code == 3
-    assert capsys.readouterr().err.splitlines()[-1] == (
+    assert error_line(code, 3) == (
         f"error: The run in {run} was made with text.sentences 144, but now it is 143. "
         "Use what it was made from, or choose another --output."
     )
@@ -200,12 +198,11 @@ def test_a_report_that_was_not_written_yet_is_written_by_the_next_call(options, 
     assert written == [tmp_path / "run" / "report"]
 
 
-def test_a_damaged_checkpoint_is_one_line(stopped, capsys):
+def test_a_damaged_checkpoint_is_one_line(stopped, error_line):
     command, run = stopped(9)
     path = run / "checkpoints" / "last.ckpt"
     path.write_bytes(path.read_bytes()[:1000])
-    assert bertflow([*command, "--resume=auto"]) == 3
-    line = capsys.readouterr().err.splitlines()[-1]
+    line = error_line(bertflow([*command, "--resume=auto"]), 3)
     assert line.startswith(f"error: {path} should be a checkpoint to go on from, but cannot be read: ")
     assert line.endswith(" Delete it to go on from an older one.")
 

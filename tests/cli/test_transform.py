@@ -51,11 +51,6 @@ def transform(source, output, *more, calibrator="c"):
     return main(["transform", *given, *more])
 
 
-def refused(capsys, *arguments, code=3, **options):
-    assert transform(*arguments, **options) == code
-    return capsys.readouterr().err.removeprefix("error: ").removesuffix("\n")
-
-
 def read(path):
     """The rows of what was written."""
     if path.suffix == ".npy":
@@ -105,18 +100,17 @@ def test_the_other_columns_of_an_index_stay(parquet, tmp_path):
     assert table["id"].to_pylist() == list(range(N))
 
 
-def test_a_calibrated_store_says_so_and_is_not_calibrated_twice(store, tmp_path, capsys):
+def test_a_calibrated_store_says_so_and_is_not_calibrated_twice(store, tmp_path, error_line):
     assert transform(store, tmp_path / "z") == 0
     recipe = EmbeddingStore.open(tmp_path / "z").recipe
     assert recipe["calibrator"] == "Whitening(n_components=5)"
     centered = Center().fit(read(tmp_path / "z"))
     centered.provenance_ = Provenance(RECIPE, None)
     centered.save(tmp_path / "again")
-    capsys.readouterr()
-    assert refused(capsys, tmp_path / "z", tmp_path / "zz.npy", calibrator="again") == (
-        f"{tmp_path / 'again'} was fitted on embeddings by rows with pooling 'mean', calibrator none; {tmp_path / 'z'} "
-        "holds those by rows with pooling 'mean', calibrator Whitening(n_components=5) (another calibrator makes other "
-        "embeddings). Fit on this store, or add --bare."
+    assert error_line(transform(tmp_path / "z", tmp_path / "zz.npy", calibrator="again"), 3) == (
+        f"error: {tmp_path / 'again'} was fitted on embeddings by rows with pooling 'mean', calibrator none; "
+        f"{tmp_path / 'z'} holds those by rows with pooling 'mean', calibrator Whitening(n_components=5) (another "
+        "calibrator makes other embeddings). Fit on this store, or add --bare."
     )
 
 
@@ -162,7 +156,7 @@ CHANGES = [(change, output) for change in ("last row", "fewer rows", "calibrator
 
 
 @pytest.mark.parametrize(("change", "output"), [*CHANGES, ("other column", "z.parquet")])
-def test_what_was_made_of_other_rows_or_by_another_map_is_refused(parquet, tmp_path, capsys, change, output):
+def test_what_was_made_of_other_rows_or_by_another_map_is_refused(parquet, tmp_path, error_line, change, output):
     assert transform(parquet, tmp_path / output) == 0
     made, x, ids = (tmp_path / output).read_bytes(), X.copy(), np.arange(N)
     x[-1] += change == "last row"
@@ -171,10 +165,9 @@ def test_what_was_made_of_other_rows_or_by_another_map_is_refused(parquet, tmp_p
     pq.write_table(pa.table({"id": ids[kept], "v": list(x[kept])}), parquet, row_group_size=70)
     if change == "calibrator":
         Whitening(5).fit(X * 2).save(tmp_path / "other")
-    capsys.readouterr()
     options = {"calibrator": "other"} if change == "calibrator" else {}
-    assert refused(capsys, parquet, tmp_path / output, *["--bare"][: len(options)], **options) == (
-        f"{tmp_path / output} is there already. Delete it, or name another file."
+    assert error_line(transform(parquet, tmp_path / output, *["--bare"][: len(options)], **options), 3) == (
+        f"error: {tmp_path / output} is there already. Delete it, or name another file."
     )
     assert (tmp_path / output).read_bytes() == made
 
@@ -238,55 +231,55 @@ def test_an_interruption_leaves_no_file_and_says_how_a_store_goes_on(
 # What is refused
 
 
-def test_another_pooling_is_refused_with_both(store, tmp_path, calibrator, capsys):
+def test_another_pooling_is_refused_with_both(store, tmp_path, calibrator, error_line):
     calibrator.provenance_ = Provenance(RECIPE | {"encoder": "others", "weights": "def", "pooling": "cls"}, None)
     calibrator.save(tmp_path / "other")
-    assert refused(capsys, store, tmp_path / "z.npy", calibrator="other") == (
-        f"{tmp_path / 'other'} was fitted on embeddings by others with pooling 'cls', weights 'def'; {store} holds "
-        "those by rows with pooling 'mean', weights 'abc' (another pooling makes other embeddings; other weights make "
-        "other embeddings). Fit on this store, or add --bare."
+    assert error_line(transform(store, tmp_path / "z.npy", calibrator="other"), 3) == (
+        f"error: {tmp_path / 'other'} was fitted on embeddings by others with pooling 'cls', weights 'def'; {store} "
+        "holds those by rows with pooling 'mean', weights 'abc' (another pooling makes other embeddings; other weights "
+        "make other embeddings). Fit on this store, or add --bare."
     )
     assert transform(store, tmp_path / "z.npy", "--bare", calibrator="other") == 0
 
 
-def test_a_calibrator_of_plain_vectors_is_refused_for_a_store(store, tmp_path, capsys):
+def test_a_calibrator_of_plain_vectors_is_refused_for_a_store(store, tmp_path, error_line):
     Whitening().fit(X).save(tmp_path / "bare")
-    assert refused(capsys, store, tmp_path / "z.npy", calibrator="bare") == (
-        f"{tmp_path / 'bare'} was fitted on plain vectors, of which nothing is known; {store} holds rows, mean. If "
-        "both are of one encoder and pooling, add --bare."
+    assert error_line(transform(store, tmp_path / "z.npy", calibrator="bare"), 3) == (
+        f"error: {tmp_path / 'bare'} was fitted on plain vectors, of which nothing is known; {store} holds rows, mean. "
+        "If both are of one encoder and pooling, add --bare."
     )
     assert transform(store, tmp_path / "z.npy", "--bare", calibrator="bare") == 0
 
 
 @pytest.mark.parametrize("source", ["store", "npy"])
-def test_another_width_is_refused(request, tmp_path, capsys, source):
+def test_another_width_is_refused(request, tmp_path, error_line, source):
     Center().fit(X[:, :4]).save(tmp_path / "narrow")
     path = request.getfixturevalue(source)
-    assert refused(capsys, path, tmp_path / "z.npy", "--bare", calibrator="narrow") == (
-        f"{tmp_path / 'narrow'} expects embeddings of size 4, but the rows of {path} have 8. Were both made with the "
-        "same encoder and pooling?"
+    assert error_line(transform(path, tmp_path / "z.npy", "--bare", calibrator="narrow"), 3) == (
+        f"error: {tmp_path / 'narrow'} expects embeddings of size 4, but the rows of {path} have 8. Were both made "
+        "with the same encoder and pooling?"
     )
 
 
-def test_what_cannot_be_written_is_refused(store, tmp_path, capsys):
-    assert refused(capsys, store, tmp_path / "z.txt", code=2) == (
-        f"{tmp_path / 'z.txt'} should be .npy, .parquet or a folder, without an ending. Name one of these."
+def test_what_cannot_be_written_is_refused(store, tmp_path, error_line):
+    assert error_line(transform(store, tmp_path / "z.txt"), 2) == (
+        f"error: {tmp_path / 'z.txt'} should be .npy, .parquet or a folder, without an ending. Name one of these."
     )
 
 
-def test_one_file_is_written_by_one_rank(npy, tmp_path, capsys, monkeypatch):
+def test_one_file_is_written_by_one_rank(npy, tmp_path, error_line, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert refused(capsys, npy, tmp_path / "z.npy", code=2) == (
-        "One file is written by one process. Run it alone, or name a folder for a store."
+    assert error_line(transform(npy, tmp_path / "z.npy"), 2) == (
+        "error: One file is written by one process. Run it alone, or name a folder for a store."
     )
 
 
-def test_rows_of_other_lengths_are_refused_unless_they_are_bare(tmp_path, capsys):
+def test_rows_of_other_lengths_are_refused_unless_they_are_bare(tmp_path, error_line):
     np.save(tmp_path / "far.npy", 9 * X)
-    message = refused(capsys, tmp_path / "far.npy", tmp_path / "z.npy")
-    assert message.startswith(
-        f"{tmp_path / 'c'} is for vectors by one encoder, and those of {tmp_path / 'far.npy'} should"
+    line = error_line(transform(tmp_path / "far.npy", tmp_path / "z.npy"), 3)
+    assert line.startswith(
+        f"error: {tmp_path / 'c'} is for vectors by one encoder, and those of {tmp_path / 'far.npy'} should"
     )
-    assert message.endswith("times as long. Fit on these, or add --bare.")
+    assert line.endswith("times as long. Fit on these, or add --bare.")
     assert transform(tmp_path / "far.npy", tmp_path / "z.npy", "--bare") == 0

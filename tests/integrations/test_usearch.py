@@ -6,7 +6,6 @@ import pytest
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.closed_forms import Center
 from bertflow.data.corpus import Answer
-from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.errors import DataError
 from bertflow.retrieval.index import AnswerIndex
 
@@ -15,23 +14,9 @@ pytest.importorskip("usearch", reason="the search extra is not installed")
 from bertflow.integrations import usearch
 from bertflow.integrations.usearch import UsearchSearch
 
+from ..retrieval.conftest import FakeEncoder
+
 QUESTIONS = [f"new {number}" for number in range(40)]
-
-
-class FakeEncoder(AbstractEncoder):
-    """Random embeddings of few dimensions, seeded by the text."""
-
-    dim = 6
-
-    def _encode(self, sentences, *_):
-        rows = [np.random.default_rng(list(text.encode())).standard_normal(self.dim) for text in sentences]
-        return np.array(rows, np.float32).reshape(-1, self.dim)
-
-    def describe(self):
-        return {"encoder": "fake"}
-
-    def fitted_hashes(self):
-        return np.empty(0, np.uint64)
 
 
 def answers(n, kind="answer"):

@@ -31,9 +31,6 @@ class FakeEncoder(AbstractEncoder):
     def describe(self):
         return {"encoder": "fake", "pooling": self.pooling, "layers": [1]}
 
-    def fitted_hashes(self):
-        return np.empty(0, np.uint64)
-
 
 ANSWERS = [
     Answer("delete", "Press the red button.", ("How do I delete it?", "Can I remove it?")),

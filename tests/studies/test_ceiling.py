@@ -51,9 +51,6 @@ class Noisy(AbstractEncoder):
     def describe(self):
         return {"encoder": "noisy", "weights": "w"}
 
-    def fitted_hashes(self):
-        return np.empty(0, dtype=np.uint64)
-
 
 def pairs(task="scored", start=0, n=400):
     """Each sentence in one pair; the gold score is how near the meanings are."""
