@@ -25,6 +25,7 @@ from transformers import (
     RobertaTokenizerFast,
 )
 
+from bertflow.cli import main
 from bertflow.errors import DataError
 
 from .texts import NOUNS
@@ -189,6 +190,20 @@ def refusal():
         return str(caught.value)
 
     return message
+
+
+@pytest.fixture
+def told(capsys):
+    """Runs a command that must succeed; gives what it printed."""
+
+    def call(*words):
+        capsys.readouterr()
+        code = main([*map(str, words)])
+        out, err = capsys.readouterr()
+        assert code == 0, err
+        return out
+
+    return call
 
 
 @pytest.fixture

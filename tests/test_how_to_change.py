@@ -47,19 +47,6 @@ def files(tmp_path_factory):
 
 
 @pytest.fixture
-def bertflow_(capsys):
-    """Runs a command that must succeed; gives what it printed."""
-
-    def call(*words):
-        code = main([*map(str, words)])
-        out, err = capsys.readouterr()
-        assert code == 0, err
-        return out
-
-    return call
-
-
-@pytest.fixture
 def bert(tiny_bert):
     return (tiny_bert, "--device", "cpu")
 
@@ -80,15 +67,15 @@ class TestAPooling:
         fitted.save(tmp_path / "saved")
         assert bertflow.CalibratedEncoder.load(tmp_path / "saved").describe()["pooling"] == "outer"
 
-    def test_the_commands_know_it(self, bert, bertflow_, files, tmp_path):
+    def test_the_commands_know_it(self, bert, told, files, tmp_path):
         task = ("--tasks", files / "mine.tsv")
-        assert "pooling outer" in bertflow_("evaluate", *bert, "--pooling", "outer", "--details", *task)
-        assert "outer+center" in bertflow_("evaluate", *bert, "--compare", "outer+center", "--fit_on", "eval", *task)
-        assert "outer" in bertflow_("sweep", *bert, "--layers", "0", "--tokens", "mean", "--details", *task)
-        bertflow_("embed", files / "text.txt", "--model", *bert, "--pooling", "outer", "--store", tmp_path / "store")
-        bertflow_("inspect", *bert, "--pooling", "outer", "--text", files / "text.txt", "--pairs", "none",
+        assert "pooling outer" in told("evaluate", *bert, "--pooling", "outer", "--details", *task)
+        assert "outer+center" in told("evaluate", *bert, "--compare", "outer+center", "--fit_on", "eval", *task)
+        assert "outer" in told("sweep", *bert, "--layers", "0", "--tokens", "mean", "--details", *task)
+        told("embed", files / "text.txt", "--model", *bert, "--pooling", "outer", "--store", tmp_path / "store")
+        told("inspect", *bert, "--pooling", "outer", "--text", files / "text.txt", "--pairs", "none",
                   "--sentences", "60", "--output", tmp_path / "report")  # fmt: skip
-        out = bertflow_("fix", *bert, files / "text.txt", "--pooling", "outer", "--candidates", "whitening(8)",
+        out = told("fix", *bert, files / "text.txt", "--pooling", "outer", "--candidates", "whitening(8)",
                         "--resamples", "100", "--output", tmp_path / "fixed")  # fmt: skip
         assert "pooling outer" in out or "outer" in (tmp_path / "fixed" / "fix.json").read_text()
 
@@ -101,22 +88,22 @@ class TestACalibrator:
         for table in (CLOSED_FORMS, CALIBRATORS):  # which holds the rows of the first
             monkeypatch.setitem(table, "reflect", CalibratorKind(Reflect))
 
-    def test_vectors_are_fitted_and_transformed(self, bertflow_, tmp_path):
+    def test_vectors_are_fitted_and_transformed(self, told, tmp_path):
         np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(50, 4)).astype("float32"))
         source = ("--vectors", tmp_path / "x.npy")
-        bertflow_("fit", *source, "--calibrator", "reflect", "--output", tmp_path / "fitted")
-        bertflow_("transform", *source, "--calibrator", tmp_path / "fitted", "--output", tmp_path / "z.npy")
+        told("fit", *source, "--calibrator", "reflect", "--output", tmp_path / "fitted")
+        told("transform", *source, "--calibrator", tmp_path / "fitted", "--output", tmp_path / "z.npy")
         x, z = np.load(tmp_path / "x.npy"), np.load(tmp_path / "z.npy")
         np.testing.assert_allclose(z, x.mean(0) - x, atol=1e-5)
 
-    def test_the_commands_know_it(self, bert, bertflow_, files, tmp_path):
+    def test_the_commands_know_it(self, bert, told, files, tmp_path):
         task = ("--tasks", files / "mine.tsv")
-        out = bertflow_("evaluate", *bert, "--compare", "raw,reflect,mean(1)+reflect", "--fit_on", "eval", *task)
+        out = told("evaluate", *bert, "--compare", "raw,reflect,mean(1)+reflect", "--fit_on", "eval", *task)
         assert [line.split()[0] for line in out.splitlines()[4:7]] == ["raw", "reflect", "mean(1)+reflect"]
-        out = bertflow_("inspect", *bert, "--compare", "raw,reflect", "--text", files / "text.txt", "--pairs", "none",
+        out = told("inspect", *bert, "--compare", "raw,reflect", "--text", files / "text.txt", "--pairs", "none",
                         "--sentences", "60", "--output", tmp_path / "report")  # fmt: skip
         assert "reflect" in out
-        bertflow_("fix", *bert, files / "text.txt", "--candidates", "reflect", "--resamples", "100",
+        told("fix", *bert, files / "text.txt", "--candidates", "reflect", "--resamples", "100",
                   "--output", tmp_path / "fixed")  # fmt: skip
         record = json.loads((tmp_path / "fixed" / "fix.json").read_text())
         assert "reflect" in json.dumps(record)
@@ -138,10 +125,10 @@ class TestATask:
         (tmp_path / "MINE" / "mine.csv").write_text("\n".join(lines) + "\n")
         return tmp_path
 
-    def test_the_commands_know_it(self, bert, bertflow_, data):
+    def test_the_commands_know_it(self, bert, told, data):
         task = ("--tasks", "mine30", "--data_dir", data)
-        assert bertflow_("evaluate", *bert, *task).splitlines()[2].split() == ["system", "Mine"]
-        assert "mean(0)" in bertflow_("sweep", *bert, "--layers", "0", "--tokens", "mean", "--details", *task)
+        assert told("evaluate", *bert, *task).splitlines()[2].split() == ["system", "Mine"]
+        assert "mean(0)" in told("sweep", *bert, "--layers", "0", "--tokens", "mean", "--details", *task)
 
 
 class TestASimilarity:
@@ -152,11 +139,11 @@ class TestASimilarity:
         row = Similarity(lambda a, b: -np.abs(a - b).max(1), lambda a, b: -np.abs(a[:, None] - b[None]).max(2))
         monkeypatch.setitem(SIMILARITIES, "chebyshev", row)
 
-    def test_the_commands_know_it(self, bert, bertflow_, files, tmp_path):
+    def test_the_commands_know_it(self, bert, told, files, tmp_path):
         rows = (files / "mine.tsv").read_text().splitlines()[1:21]
         lines = ["query\ttext", *("\t".join(row.split("\t")[:2]) for row in rows)]
         (tmp_path / "faq.tsv").write_text("\n".join(lines) + "\n")
-        out = bertflow_("evaluate", *bert, "--similarity", "chebyshev", "--tasks", files / "mine.tsv",
+        out = told("evaluate", *bert, "--similarity", "chebyshev", "--tasks", files / "mine.tsv",
                         "--retrieval", tmp_path / "faq.tsv", "--output", tmp_path / "scores")  # fmt: skip
         assert out.splitlines()[2].split()[:2] == ["system", "mine"]
         rows = json.loads((tmp_path / "scores" / "results.json").read_text())["rows"]
@@ -171,8 +158,8 @@ class TestAMeasure:
         row = Measure("width", lambda cloud: float(cloud.dim), lambda n, dim: dim)
         monkeypatch.setitem(MEASURES, "width", row)
 
-    def test_the_report_shows_it(self, bert, bertflow_, files, tmp_path):
-        out = bertflow_("inspect", *bert, "--text", files / "text.txt", "--pairs", "none", "--sentences", "60",
+    def test_the_report_shows_it(self, bert, told, files, tmp_path):
+        out = told("inspect", *bert, "--text", files / "text.txt", "--pairs", "none", "--sentences", "60",
                         "--compare", "raw,whitening(8)", "--details", "--output", tmp_path / "report")  # fmt: skip
         assert ["width", "16.0", "8.000", "8.000"] in [line.split() for line in out.splitlines()]
         twin = json.loads((tmp_path / "report" / "report.json").read_text())
@@ -187,17 +174,17 @@ class TestAPreset:
         row = replace(PRESETS["similarity-2"], preset="short", epochs=1.0, steps=2, batch_size=16, n_components="all")
         monkeypatch.setitem(PRESETS, "short", row)
 
-    def test_the_commands_know_it(self, bertflow_, tiny_bert, files, tmp_path):
+    def test_the_commands_know_it(self, told, tiny_bert, files, tmp_path):
         lines = [line for line in (files / "text.txt").read_text().splitlines() if line][:80]
         (tmp_path / "few.txt").write_text("\n".join(lines))
-        bertflow_("train", "--flow.preset=short", f"--encoder.model={tiny_bert}", "--report=false",
+        told("train", "--flow.preset=short", f"--encoder.model={tiny_bert}", "--report=false",
                   f"--data.sentences={tmp_path / 'few.txt'}", "--trainer.accelerator=cpu", "--flow.glow.hidden=8",
                   "--trainer.enable_progress_bar=false", f"--output={tmp_path / 'run'}")  # fmt: skip
         config = (tmp_path / "run" / "config.yaml").read_text()
         assert "preset: short" in config
         assert "steps: 2" in config
         np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(80, 4)).astype("float32"))
-        bertflow_("fit", "--vectors", tmp_path / "x.npy", "--calibrator", "flow", "--preset", "short",
+        told("fit", "--vectors", tmp_path / "x.npy", "--calibrator", "flow", "--preset", "short",
                   "--output", tmp_path / "fitted")  # fmt: skip
         assert bertflow.load_calibrator(tmp_path / "fitted").get_params()["preset"] == "short"
 
@@ -218,8 +205,8 @@ class TestACommand:
 
         monkeypatch.setitem(COMMANDS, "count-words", Row("count the words of a text", count_words, ("text",)))
 
-    def test_it_is_listed_and_explained_and_runs(self, bertflow_):
-        assert "  count-words " in bertflow_("--help")
-        assert "Shortest word that counts, in letters." in bertflow_("count-words", "--help")
-        assert bertflow_("count-words", "a big dog", "--least", "3") == "2\n"
+    def test_it_is_listed_and_explained_and_runs(self, told):
+        assert "  count-words " in told("--help")
+        assert "Shortest word that counts, in letters." in told("count-words", "--help")
+        assert told("count-words", "a big dog", "--least", "3") == "2\n"
         assert main(["count-wrods"]) == 2

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import bertflow
-from bertflow.cli import main
 from bertflow.errors import DataError, UsageError
 from bertflow.scoring.drift import Outside
 from bertflow.scoring.random_pairs import COPIES
@@ -200,13 +199,12 @@ def test_where_nothing_is_changed_the_best_that_was_not_used_stands_beside(encod
     assert advice.queries.comparison.second == "whitening(8), not used"
 
 
-def test_the_command_reads_queries_and_shows_them(tiny_bert, tmp_path, capsys):
+def test_the_command_reads_queries_and_shows_them(tiny_bert, tmp_path, told):
     (tmp_path / "text.txt").write_text("\n".join(plain(900)))
     (tmp_path / "queries.txt").write_text("\n".join(plain(60, 4)))
     argv = ["fix", tiny_bert, tmp_path / "text.txt", "--queries", tmp_path / "queries.txt", "--device", "cpu"]
     argv += ["--candidates", "whitening(8)", "--resamples", "100", "--output", tmp_path / "out", "--details"]
-    assert main(list(map(str, argv))) == 0
-    assert "20 of 60 queries and their nearest of" in capsys.readouterr().out
+    assert "20 of 60 queries and their nearest of" in told(*argv)
     assert "## 20 of 60 queries and their nearest of" in (tmp_path / "out" / "fix.md").read_text()
 
 

@@ -282,14 +282,13 @@ def test_what_is_written_is_what_was_judged(toy, tiny_bert):
     assert fixed.calibrator.moments_.n == len(text.fitted) == record["text"]["fitted"]
 
 
-def test_scores_and_domain_stand_beside_the_encoder(toy, capsys):
+def test_scores_and_domain_stand_beside_the_encoder(toy, told):
     fixed = CalibratedEncoder.load(toy / "out" / "encoder", device="cpu")
     scores = ScoreCalibrator.load(toy / "out" / "encoder", fixed)
     assert scores.threshold(0.01).low < scores.threshold(0.01).high
     new = toy / "new.txt"
     new.write_text("\n".join(sentence for pair in neighbors(40, seed=9) for sentence in pair))
-    assert main(["score", str(toy / "out" / "encoder"), "--domain", str(new), "--device", "cpu"]) == 0
-    assert "no drift to be seen" in capsys.readouterr().out
+    assert "no drift to be seen" in told("score", toy / "out" / "encoder", "--domain", new, "--device", "cpu")
 
 
 def vectors(tmp_path, x, *more):

@@ -405,9 +405,8 @@ def actions(monkeypatch):
 
 
 @pytest.mark.usefixtures("actions")
-def test_actions_are_listed_with_what_they_do(capsys):
-    assert main(["search", "--help"]) == 0
-    text = capsys.readouterr().out
+def test_actions_are_listed_with_what_they_do(told):
+    text = told("search", "--help")
     assert "usage: bertflow search ACTION [options]\n\nRank answers.\n" in text
     assert "  ask  answer\n  add  train\n" in text
 

@@ -74,11 +74,10 @@ def test_training_finds_everything_there(arguments, tiny_bert, text, tmp_path, m
     assert main(["train", *trained, *folders, *common, "--encoder.device=cpu", "--save_encoder=false"]) == 0
 
 
-def test_verify_says_whole_or_what_is_not(arguments, tmp_path, capsys, error_line):
+def test_verify_says_whole_or_what_is_not(arguments, tmp_path, told, error_line):
     assert main(arguments) == 0
-    capsys.readouterr()
-    assert main(["embed", "--store", str(tmp_path / "store"), "--verify"]) == 0
-    assert capsys.readouterr().out == f"{tmp_path / 'store'}: whole, 144 x 16 float32 in 8 shards, 0.0 MB\n"
+    line = told("embed", "--store", tmp_path / "store", "--verify")
+    assert line == f"{tmp_path / 'store'}: whole, 144 x 16 float32 in 8 shards, 0.0 MB\n"
     path = tmp_path / "store/shards/00004-of-00008.npy"
     path.write_bytes(path.read_bytes()[:-1] + b"\xff")
     assert error_line(main(["embed", "--store", str(tmp_path / "store"), "--verify"]), 3).startswith(
@@ -105,12 +104,11 @@ def test_an_interruption_says_how_to_go_on(arguments, tmp_path, capsys, monkeypa
 # The command as a process of its own
 
 
-def test_texts_are_embedded_in_chunks(arguments, tiny_bert, text, tmp_path, capsys, error_line):
+def test_texts_are_embedded_in_chunks(arguments, tiny_bert, text, tmp_path, told, error_line):
     long = [" . ".join(SENTENCES[row : row + 5]) for row in range(0, 50, 5)]
     (tmp_path / "text.txt").write_text("\n".join(long), encoding="utf-8")
     arguments += ["--max-length", "12"]
-    assert main([*arguments, "--chunks", "tokens:8:2:max"]) == 0
-    assert "encoder   tiny-bert, mean(1,2), chunks tokens:8:2:max\n" in capsys.readouterr().out
+    assert "encoder   tiny-bert, mean(1,2), chunks tokens:8:2:max\n" in told(*arguments, "--chunks", "tokens:8:2:max")
     store = EmbeddingStore.open(tmp_path / "store")
     encoder = TransformerEncoder(tiny_bert, "mean(1,2)", max_length=12, device="cpu", chunks="tokens:8:2:max")
     np.testing.assert_allclose(store.rows(store.row_ids), encoder.encode(long), rtol=1e-5, atol=1e-6)

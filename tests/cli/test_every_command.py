@@ -253,10 +253,9 @@ def umask(request):
 
 
 @pytest.mark.parametrize("command", marked([(name,) for name in WRITERS], lambda name: name not in (*QUICK, "sweep")))
-def test_what_is_written_has_the_mode_of_the_umask_and_ends_with_what_to_do_next(command, umask, place, capsys):
+def test_what_is_written_has_the_mode_of_the_umask_and_ends_with_what_to_do_next(command, umask, place, told):
     shutil.rmtree(place / "out")
-    assert main(words(LINES[command])) == 0
-    _, found, then = capsys.readouterr().out.rpartition("\nnext: ")
+    _, found, then = told(*words(LINES[command])).rpartition("\nnext: ")
     assert bool(found) != command.startswith("transform"), "what is mapped is for the user's own search"
     assert not found or all(line.strip().startswith("bertflow ") for line in then.splitlines())
     assert then.endswith("\n"), "it is the last thing that is printed"

@@ -19,10 +19,9 @@ def saved(tiny_bert, tmp_path_factory):
     return folder
 
 
-def test_an_encoder_as_it_comes_takes_a_pooling(tiny_bert, tmp_path, capsys):
+def test_an_encoder_as_it_comes_takes_a_pooling(tiny_bert, tmp_path, told):
     arguments = ["export", str(tiny_bert), "--target", "sentence-transformers", "--pooling", "cls(2)"]
-    assert main([*arguments, "--max_length", "32", "--output", str(tmp_path / "out")]) == 0
-    assert "tiny-bert, cls(2), as it comes" in capsys.readouterr().out
+    assert "tiny-bert, cls(2), as it comes" in told(*arguments, "--max_length", "32", "--output", tmp_path / "out")
     assert json.loads((tmp_path / "out" / "sentence_bert_config.json").read_text())["max_seq_length"] == 32
 
 
@@ -44,15 +43,14 @@ def test_a_stand_in_for_what_is_linear_is_refused(saved, tmp_path, error_line, m
 
 
 @pytest.mark.slow
-def test_a_flow_is_linearized_and_both_losses_are_said(tiny_bert, shared_data, tmp_path, capsys):
+def test_a_flow_is_linearized_and_both_losses_are_said(tiny_bert, shared_data, tmp_path, told):
     encoder = bertflow.TransformerEncoder(tiny_bert, pooling="mean", device="cpu")
     flow = bertflow.FlowCalibrator(trainer={"max_steps": 3, "accelerator": "cpu"}).fit_sentences(encoder, TEXT)
     bertflow.CalibratedEncoder(encoder, flow).save(tmp_path / "flow")
     (tmp_path / "text.txt").write_text("\n".join(TEXT))
     arguments = ["export", str(tmp_path / "flow"), *ST, "--linearize", "--text", str(tmp_path / "text.txt")]
     data = ["--data_dir", str(shared_data / "sts"), "--tasks", "stsb-dev,tuning"]
-    assert main([*arguments, *data, "--output", str(tmp_path / "out")]) == 0
-    said = capsys.readouterr().out
+    said = told(*arguments, *data, "--output", tmp_path / "out")
     assert "held-out sentences" in said
     assert "stsb-dev (all): Spearman x 100" in said
     assert "tuning (mean): Spearman x 100" in said
@@ -61,13 +59,12 @@ def test_a_flow_is_linearized_and_both_losses_are_said(tiny_bert, shared_data, t
 
 
 @pytest.mark.slow
-def test_int8_is_written_with_its_loss(saved, tmp_path, capsys, monkeypatch):
+def test_int8_is_written_with_its_loss(saved, tmp_path, told, monkeypatch):
     out = tmp_path / "out"
     monkeypatch.setattr("bertflow.export.approximation.docstring_sentences", lambda: TEXT)
     pairs = Pairs("docstrings", tuple(TEXT[::2]), tuple(TEXT[1::2]), kind="retrieval")
     monkeypatch.setattr("bertflow.export.approximation.docstring_corpus", lambda **_: ([], pairs))
-    assert main(["export", str(saved), "--target", "onnx", "--int8", "--output", str(out)]) == 0
-    assert "MB; hit@1 among 12 docstring pairs " in capsys.readouterr().out
+    assert "MB; hit@1 among 12 docstring pairs " in told("export", saved, "--target", "onnx", "--int8", "--output", out)
     loss = json.loads((out / "onnx" / "model_int8.json").read_text())
     assert loss["sentences"] == len(TEXT)
     assert loss["scores"].keys() == {"hit@1 among 12 docstring pairs"}

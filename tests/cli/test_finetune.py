@@ -35,12 +35,11 @@ def arguments(tiny_bert, pairs, tmp_path):
     return ["finetune", *given, "--encoder.pooling=mean(2)", "--encoder.device=cpu", *TRAINER, "--trainer.logger=false"]
 
 
-def test_a_run_is_evaluated_as_its_encoder(arguments, tmp_path, capsys):
+def test_a_run_is_evaluated_as_its_encoder(arguments, tmp_path, told):
     assert bertflow([*arguments, "--trainer.max_steps=2"]) == 0
     (tmp_path / "binary.tsv").write_text("a\tb\tlabel\nthe dog\ta cat\t1\na bird\tthe man\t0\n")
     options = [f"--binary={tmp_path / 'binary.tsv'}", "--device=cpu", "--details"]
-    assert bertflow(["evaluate", str(tmp_path / "run"), *options]) == 0
-    assert "run: encoder run, pooling mean(2), max length 64, " in capsys.readouterr().out
+    assert "run: encoder run, pooling mean(2), max length 64, " in told("evaluate", tmp_path / "run", *options)
 
 
 def test_fine_tune_then_fit_a_flow_is_two_commands(arguments, pairs, tmp_path):

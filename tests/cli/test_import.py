@@ -61,7 +61,7 @@ def test_a_flow_with_a_coupling_of_ones_own_opens_where_its_module_is_named(fold
     assert (bertflow.load("run").encode(["the dog sleeps ."]) == z).all()
 
 
-def test_an_encoder_and_a_calibrator_of_ones_own_are_saved_with_the_name_of_their_module(folder, capsys):
+def test_an_encoder_and_a_calibrator_of_ones_own_are_saved_with_the_name_of_their_module(folder, told):
     before = [dict(table) for table in TABLES]
     fit = "inspect BERT --pooling by-norm(0,2) --text text.txt --pairs none --output report --import mine"
     assert main(fit.split()) == 0
@@ -76,9 +76,7 @@ def test_an_encoder_and_a_calibrator_of_ones_own_are_saved_with_the_name_of_thei
     for place in ("saved/encoder", "saved/calibrator"):
         with pytest.raises(MissingCodeError, match=r"needs code of your own, in mine: .* Add --import mine"):
             (bertflow.load_calibrator if "calibrator" in place else bertflow.load)(place)
-    capsys.readouterr()
-    assert main(["serve", "saved", "--help", "--import", "mine"]) == 0
-    assert "--import MODULE" in capsys.readouterr().out
+    assert "--import MODULE" in told("serve", "saved", "--help", "--import", "mine")
     sys.modules.pop("mine", None)
     assert main(["tokens", "saved/encoder", "a dog", "--import", "mine"]) == 0
 

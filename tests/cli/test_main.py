@@ -23,14 +23,12 @@ def test_a_name_that_is_not_public_is_an_attribute_error():
 
 
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name != "search"])  # search has actions instead
-def test_every_command_takes_its_own_defaults(command, capsys):
-    assert main([command, "--print_config"]) == 0
-    assert ": " in capsys.readouterr().out
+def test_every_command_takes_its_own_defaults(command, told):
+    assert ": " in told(command, "--print_config")
 
 
-def test_help_lists_every_command(capsys):
-    assert main(["--help"]) == 0
-    printed = capsys.readouterr().out
+def test_help_lists_every_command(told):
+    printed = told("--help")
     assert all(f"  {name} " in printed for name in COMMANDS)
     assert "3 data or disk" in printed
 
@@ -192,7 +190,7 @@ def test_help_is_not_announced_and_options_that_are_shown_are_not_work(option, s
     assert capsys.readouterr().err == said
 
 
-def test_a_program_ends_without_a_search_for_cycles(monkeypatch, capsys):
+def test_a_program_ends_without_a_search_for_cycles(monkeypatch):
     at_exit = []
     monkeypatch.setattr("atexit.register", at_exit.append)
     monkeypatch.setattr(sys, "argv", ["bertflow", "--version"])

@@ -81,17 +81,14 @@ OUT = (
 )
 
 
-def test_pairs_out_of_domain_of_the_fitted_text_are_said(saved, files, tiny_bert, tmp_path, capsys):
+def test_pairs_out_of_domain_of_the_fitted_text_are_said(saved, files, tiny_bert, tmp_path, told):
     (tmp_path / "strange.tsv").write_text("a\tb\n" + "".join(f"{a}\t{b}\n" for a, b in STRANGE))
     rate = ["--false_match_rate", "0.1", "--device", "cpu"]
     for encoder, more in ((saved, []), (tiny_bert, ["--fit_on", str(files / "text.txt")])):
-        assert main(["score", str(encoder), str(tmp_path / "strange.tsv"), *more, *rate]) == 0
-        assert capsys.readouterr().out.count(OUT + "\n") == 1
-        assert main(["score", str(encoder), str(files / "pairs.tsv"), *more, *rate]) == 0
-        assert "out of domain" not in capsys.readouterr().out
+        assert told("score", encoder, tmp_path / "strange.tsv", *more, *rate).count(OUT + "\n") == 1
+        assert "out of domain" not in told("score", encoder, files / "pairs.tsv", *more, *rate)
     shutil.copytree(saved, tmp_path / "unchecked", ignore=shutil.ignore_patterns("domain"))
-    assert main(["score", str(tmp_path / "unchecked"), str(tmp_path / "strange.tsv"), *rate]) == 0
-    printed = capsys.readouterr().out
+    printed = told("score", tmp_path / "unchecked", tmp_path / "strange.tsv", *rate)
     assert "out of domain" not in printed, "there is nothing to tell it by"
     assert printed.count(f"{UNCHECKED}\n") == 1
 
@@ -119,7 +116,7 @@ def test_the_share_out_of_domain_is_in_json(saved):
     )
 
 
-def test_percentiles_can_be_those_of_queries_and_texts(tiny_bert, files, tmp_path, capsys):
+def test_percentiles_can_be_those_of_queries_and_texts(tiny_bert, files, tmp_path, told):
     queries, text = sentences(80, 11), list(dict.fromkeys(sentences(400, 0)))
     (tmp_path / "queries.txt").write_text("\n".join(queries))
     files = ["--fit_on", files / "text.txt", "--queries", tmp_path / "queries.txt"]
@@ -129,8 +126,7 @@ def test_percentiles_can_be_those_of_queries_and_texts(tiny_bert, files, tmp_pat
     (tmp_path / "pairs.tsv").write_text("query\ttext\n" + "".join(f"{a}\t{b}\n" for a, b in pairs))
     rate = ["--device", "cpu", "--false_match_rate", "0.1"]
     argv = [tmp_path / "prompted", tmp_path / "pairs.tsv", *files, *rate, "--save", tmp_path / "kept"]
-    assert main(["score", *map(str, argv), "--output", str(tmp_path / "o.csv")]) == 0
-    printed = capsys.readouterr().out
+    printed = told("score", *argv, "--output", tmp_path / "o.csv")
     assert f"{80 * len(text):,} random query-text pairs of 80 queries and {len(text)} sentences." in printed
     assert "out of domain" not in printed, "queries are not of the text"
     record = json.loads((tmp_path / "kept" / "scores.json").read_text())
@@ -159,28 +155,25 @@ def cosines_of(a, b):
     return unit_rows(a) @ unit_rows(b).T
 
 
-def test_text_of_the_same_kind_is_in_domain_and_does_not_drift(saved, files, capsys):
+def test_text_of_the_same_kind_is_in_domain_and_does_not_drift(saved, files, told):
     argv = [str(saved), "--domain", str(files / "new.txt"), "--fit_on", str(files / "text.txt"), "--device", "cpu"]
-    assert main(["score", *argv, "--output", str(files / "domain.tsv")]) == 0
-    assert "Refit now? no, " in capsys.readouterr().out
+    assert "Refit now? no, " in told("score", *argv, "--output", files / "domain.tsv")
     lines = (files / "domain.tsv").read_text().splitlines()
     assert lines[0] == "sentence\tlog_likelihood\tpercentile\tin_domain"
     assert sum(line.endswith("\tyes") for line in lines[1:]) > 50
 
 
-def test_the_density_can_be_a_flow(saved, files, capsys):
+def test_the_density_can_be_a_flow(saved, files, told):
     argv = [str(saved), "--domain", str(files / "new.txt"), "--fit_on", str(files / "text.txt"), "--device", "cpu"]
-    assert main(["score", *argv, "--density", "flow"]) == 0
-    assert "Refit now? no, " in capsys.readouterr().out
+    assert "Refit now? no, " in told("score", *argv, "--density", "flow")
 
 
-def test_other_text_drifts(saved, files, tmp_path, capsys):
+def test_other_text_drifts(saved, files, tmp_path, capsys, told):
     (tmp_path / "other.txt").write_text(
         "\n".join("green sings . " * (1 + n % 5) + one for n, one in enumerate(sentences(60, 1)))
     )
     argv = [str(saved), "--domain", str(tmp_path / "other.txt"), "--fit_on", str(files / "text.txt")]
-    assert main(["score", *argv, "--device", "cpu"]) == 0
-    assert "Refit now? yes, " in capsys.readouterr().out
+    assert "Refit now? yes, " in told("score", *argv, "--device", "cpu")
     assert main(["score", *argv, "--device", "cpu", "--fail_on_drift", "--output", str(tmp_path / "o.tsv")]) == 4
     printed = capsys.readouterr()
     assert "Refit now? yes, " in printed.out
@@ -189,11 +182,10 @@ def test_other_text_drifts(saved, files, tmp_path, capsys):
     assert (tmp_path / "o.tsv").exists(), "the table is there to look at"
 
 
-def test_what_is_saved_can_tell_drift_without_the_text(saved, files, capsys):
+def test_what_is_saved_can_tell_drift_without_the_text(saved, files, told):
     assert (saved / "domain" / "domain.json").exists()
     argv = [str(saved), "--domain", str(files / "new.txt"), "--fail_on_drift", "--device", "cpu"]
-    assert main(["score", *argv]) == 0
-    assert "Refit now? no, " in capsys.readouterr().out
+    assert "Refit now? no, " in told("score", *argv)
 
 
 def test_too_little_text_saves_no_domain_check_and_says_so(tiny_bert, files, tmp_path, caplog):

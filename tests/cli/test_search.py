@@ -40,13 +40,7 @@ def folder(tmp_path, monkeypatch, tiny_bert):
     return tmp_path
 
 
-def told(capsys, *arguments):
-    capsys.readouterr()
-    assert main(["search", *arguments]) == 0
-    return capsys.readouterr().out
-
-
-def test_a_question_out_of_domain_is_said(folder, tiny_bert, capsys):
+def test_a_question_out_of_domain_is_said(folder, tiny_bert, told):
     words = ["the", "man", "dog", "cat", "bird", "garden", "runs", "sleeps", "eats", "big", "red"]
     rng = np.random.default_rng(0)
     (folder / "text.txt").write_text("\n".join(" ".join(rng.choice(words, rng.integers(4, 10))) for _ in range(500)))
@@ -54,36 +48,37 @@ def test_a_question_out_of_domain_is_said(folder, tiny_bert, capsys):
     for encoder in ("whitened", "raw"):
         assert main(["score", encoder, "--fit_on", "text.txt", "--save", f"scored-{encoder}"]) == 0
         build = ["build", f"{encoder}.index", "--answers", "answers.jsonl", "--model", f"scored-{encoder}"]
-        told(capsys, *build)
+        told("search", *build)
         strange, ordinary = "eats " * 8, "the big man sleeps in the garden"
         said = (
             "The question is out of domain: it is unlike the text that the encoder was fitted on, so its scores "
             "are not reliable. `bertflow fix` helps, on text that holds such questions as well.\n"
         )
-        assert told(capsys, "ask", f"{encoder}.index", strange).endswith(said)
-        assert said not in told(capsys, "ask", f"{encoder}.index", ordinary)
-        found = json.loads(told(capsys, "ask", f"{encoder}.index", strange, "--json"))
+        assert told("search", "ask", f"{encoder}.index", strange).endswith(said)
+        assert said not in told("search", "ask", f"{encoder}.index", ordinary)
+        found = json.loads(told("search", "ask", f"{encoder}.index", strange, "--json"))
         assert [hit["out_of_domain"] for hit in found] == [True] * 3
-    told(capsys, "build", "unchecked.index", "--answers", "answers.jsonl", "--model", "whitened")
-    assert told(capsys, "ask", "unchecked.index", strange).endswith(f"{UNCHECKED}\n")
-    assert "domain" not in told(capsys, "ask", "faq.index", strange), "nothing was fitted"
+    told("search", "build", "unchecked.index", "--answers", "answers.jsonl", "--model", "whitened")
+    assert told("search", "ask", "unchecked.index", strange).endswith(f"{UNCHECKED}\n")
+    assert "domain" not in told("search", "ask", "faq.index", strange), "nothing was fitted"
 
 
-def test_a_recalibrated_index_remembers_its_new_encoder(folder, capsys):
-    assert "calibrated by Whitening(n_components=4)" in told(capsys, "recalibrate", "faq.index", "--model", "whitened")
-    assert told(capsys, "ask", "faq.index", "the dog", "-k", "1").startswith("1. 1.000  dogs")
-    held = json.loads(told(capsys, "info", "faq.index", "--json"))
+def test_a_recalibrated_index_remembers_its_new_encoder(folder, told):
+    done = told("search", "recalibrate", "faq.index", "--model", "whitened")
+    assert "calibrated by Whitening(n_components=4)" in done
+    assert told("search", "ask", "faq.index", "the dog", "-k", "1").startswith("1. 1.000  dogs")
+    held = json.loads(told("search", "info", "faq.index", "--json"))
     assert (held["answers"], held["calibrator"]) == (3, "Whitening(n_components=4)")
     assert held["source"] == {"model": str(folder / "whitened")}
 
 
-def test_another_folder_is_opened_as_it_is_and_what_it_replaces_is_said(folder, capsys, error_line, tiny_bert):
-    told(capsys, "build", "own.index", "--answers", "answers.jsonl", "--model", str(tiny_bert), "--pooling", "mean(2)")
+def test_another_folder_is_opened_as_it_is_and_what_it_replaces_is_said(folder, capsys, told, error_line, tiny_bert):
+    told(*["search", "build", "own.index", "--answers", "answers.jsonl", "--pooling", "mean(2)", "--model"], tiny_bert)
     kept = TransformerEncoder(tiny_bert, "mean(2)", device="cpu")
     kept.save("kept")
     CalibratedEncoder.fit(kept, Whitening(n_components=2), SENTENCES).save("two")
     TransformerEncoder(tiny_bert, "cls", device="cpu").save("cls")
-    before = told(capsys, "ask", "own.index", "the dog")
+    before = told("search", "ask", "own.index", "the dog")
     for other in ("cls", "whitened"):
         err = error_line(main(["search", "recalibrate", "own.index", "--model", other]), 3)
         assert "own.index holds embeddings by" in err
@@ -100,23 +95,23 @@ def test_another_folder_is_opened_as_it_is_and_what_it_replaces_is_said(folder, 
         out, err = capsys.readouterr()
         assert (f"own.index: the calibrator {new}" in err and f" replaces {old}" in err) == bool(old)
         assert ("no calibrator" in out) == (new in ("", "none"))
-        assert (told(capsys, "ask", "own.index", "the dog") == before) == (new in ("", "none"))
+        assert (told("search", "ask", "own.index", "the dog") == before) == (new in ("", "none"))
 
 
-def test_evaluate_scores_raw_against_calibrated(folder, capsys):
-    told(capsys, "recalibrate", "faq.index", "--model", "whitened")
-    scores = json.loads(told(capsys, "evaluate", "faq.index", "--labels", "labels.tsv", "-k", "2", "--json"))
+def test_evaluate_scores_raw_against_calibrated(folder, told):
+    told("search", "recalibrate", "faq.index", "--model", "whitened")
+    scores = json.loads(told("search", "evaluate", "faq.index", "--labels", "labels.tsv", "-k", "2", "--json"))
     assert (scores["questions"], scores["answers"], scores["questions_in_index"]) == (3, 3, 1)
     systems = {"raw", "Whitening(n_components=4)", "bm25"}
     assert {(row["system"], row["metric"]) for row in scores["rows"]} == {
         (system, metric) for system in systems for metric in ("hit@1", "hit@2", "mrr", "map")
     }
     assert [row["metric"] for row in scores["differences"]] == ["hit@1", "hit@2", "mrr", "map"]
-    out = told(capsys, "evaluate", "faq.index", "--labels", "labels.tsv")
+    out = told("search", "evaluate", "faq.index", "--labels", "labels.tsv")
     assert "3 questions, 3 answers; x 100; ties count against the index." in out
     assert "1 of the questions are in the index, and find themselves." in out
     (folder / "one.tsv").write_text("question\tid\nthe cat\tcats\n", encoding="utf-8")
-    assert told(capsys, "evaluate", "faq.index", "--labels", "one.tsv").startswith("1 question, 3 answers; x 100")
+    assert told("search", "evaluate", "faq.index", "--labels", "one.tsv").startswith("1 question, 3 answers; x 100")
 
 
 def phrases(rng, n, dim=5):
@@ -139,20 +134,21 @@ def test_ties_count_against_the_index():
     assert ranks_of(held, np.ones((1, 1)), {"q": frozenset({"a", "c"})}, "it")[0].tolist() == [3, 4]
 
 
-def test_an_index_in_chunks_says_which_part_of_a_long_answer_it_found(folder, capsys, error_line, tiny_bert):
+def test_an_index_in_chunks_says_which_part_of_a_long_answer_it_found(folder, told, error_line, tiny_bert):
     text = "The big man sleeps in the house. A red bird sings. The dog runs."
     (folder / "long.jsonl").write_text(lines([{"id": "long", "text": text}, ANSWERS[1]]), encoding="utf-8")
     arguments = ["--answers", "long.jsonl", "--model", str(tiny_bert)]
-    told_build = told(capsys, "build", "long.index", *arguments, "--chunks", "sentences")
+    told_build = told("search", "build", "long.index", *arguments, "--chunks", "sentences")
     assert told_build.startswith("long.index: 2 answers split by sentences:1:0, 4 phrases, no calibrator")
-    assert told(capsys, "ask", "long.index", "a red bird sings.", "-k", "1") == (
+    assert told("search", "ask", "long.index", "a red bird sings.", "-k", "1") == (
         "1. 1.000  long  [chunk 1, 33:50]  A red bird sings.\n"
     )
-    (hit,) = json.loads(told(capsys, "ask", "long.index", "a red bird sings.", "-k", "1", "--json"))
+    (hit,) = json.loads(told("search", "ask", "long.index", "a red bird sings.", "-k", "1", "--json"))
     assert text[hit["start"] : hit["stop"]] == hit["matched"] == "A red bird sings."
     assert (hit["chunk"], hit["text"]) == (1, text)
     (folder / "more.jsonl").write_text(lines([{"id": "more", "text": "The cat eats. A dog sings."}]), encoding="utf-8")
-    assert "3 answers split by sentences:1:0, 6 phrases" in told(capsys, "add", "long.index", "--answers", "more.jsonl")
-    assert "chunk 1, 14:26" in told(capsys, "ask", "long.index", "A dog sings.", "-k", "1")
+    added = told("search", "add", "long.index", "--answers", "more.jsonl")
+    assert "3 answers split by sentences:1:0, 6 phrases" in added
+    assert "chunk 1, 14:26" in told("search", "ask", "long.index", "A dog sings.", "-k", "1")
     err = error_line(main(["search", "build", "no.index", *arguments, "--chunks", "sentences:mean"]), 2)
     assert err == "error: An index keeps each chunk and pools none, got 'sentences:mean'. Leave its last part out."

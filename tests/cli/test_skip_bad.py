@@ -87,7 +87,7 @@ def test_an_error_of_a_row_that_can_be_left_out_says_how(tiny_bert, tmp_path, er
     assert main([*arguments, "--skip_bad", str(tmp_path / "bad.tsv")]) == 0
 
 
-def test_a_flow_is_fitted_to_the_rows_that_are_left(vectors, capsys, monkeypatch):
+def test_a_flow_is_fitted_to_the_rows_that_are_left(vectors, monkeypatch):
     seen = []
     monkeypatch.setattr("bertflow.training.flow_fit.fit_flow", lambda x, *_, **how: seen.append(np.array(x)) or 1 / 0)
     given = ["--vectors", str(vectors / "x.npy"), "--skip_bad", str(vectors / "bad.tsv")]

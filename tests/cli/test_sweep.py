@@ -39,9 +39,8 @@ def test_its_files_are_written_and_repeat_byte_for_byte(tiny_bert, task, tmp_pat
     assert set(record) == {"arguments", "seconds", "peak_memory_bytes", "scratch_bytes"}
 
 
-def test_the_answer_fits_on_a_screen_and_ends_with_the_best_of_how_many(tiny_bert, task, tmp_path, capsys):
-    assert main(["sweep", str(tiny_bert), "--tasks", task, "--device", "cpu", "--output", str(tmp_path / "out")]) == 0
-    out = capsys.readouterr().out.splitlines()
+def test_the_answer_fits_on_a_screen_and_ends_with_the_best_of_how_many(tiny_bert, task, tmp_path, told):
+    out = told("sweep", tiny_bert, "--tasks", task, "--device", "cpu", "--output", tmp_path / "out").splitlines()
     answer = out[next(at for at, line in enumerate(out) if line.startswith(" pooling")) :]
     assert len(answer) <= 20
     rows = json.loads((tmp_path / "out" / "sweep.json").read_text())["rows"]
@@ -56,12 +55,11 @@ def test_the_answer_fits_on_a_screen_and_ends_with_the_best_of_how_many(tiny_ber
     assert f"--details, or in {tmp_path / 'out'}." in "\n".join(answer)
 
 
-def test_the_best_comes_first_and_the_next_command_reads_the_text_that_was_given(tiny_bert, task, tmp_path, capsys):
+def test_the_best_comes_first_and_the_next_command_reads_the_text_that_was_given(tiny_bert, task, tmp_path, told):
     text = tmp_path / "own.txt"
     text.write_text("\n".join(drawn(WITH_AND, 40, 3, 2, 9)))
     argv = [str(tiny_bert), "--tasks", task, "--device", "cpu", "--max_length", "16", "--fit_on", str(text)]
-    assert main(["sweep", *argv, "--layers", "0,2,4", "--tokens", "mean,cls"]) == 0
-    out = capsys.readouterr().out
+    out = told("sweep", *argv, "--layers", "0,2,4", "--tokens", "mean,cls")
     rows = re.findall(r"^ (\S+) +(-?\d.*\d)", out, re.MULTILINE)
     values = [max(map(float, re.findall(r"-?\d+\.\d+", row))) for _, row in rows]
     assert len(values) == 6
@@ -70,10 +68,9 @@ def test_the_best_comes_first_and_the_next_command_reads_the_text_that_was_given
     assert out.endswith(f"\nnext: bertflow inspect {tiny_bert} --pooling {best} --max_length 16 --text {text}\n")
 
 
-def test_the_layers_that_were_asked_for_are_in_the_answer(tiny_bert, task, capsys):
+def test_the_layers_that_were_asked_for_are_in_the_answer(tiny_bert, task, told):
     for layers in ("0,1", "2,4"):
-        assert main(["sweep", str(tiny_bert), "--tasks", task, "--device", "cpu", "--layers", layers]) == 0
-        out = capsys.readouterr().out
+        out = told("sweep", tiny_bert, "--tasks", task, "--device", "cpu", "--layers", layers)
         shown = re.findall(r"^ \S+\((\d)\) ", out, re.MULTILINE)
         assert {*layers.split(",")} <= {*shown}
         assert "The best of the layers asked for, and the best of all: 6 of " in out
@@ -93,12 +90,11 @@ def test_without_matplotlib_the_rest_is_written_and_that_is_said(tiny_bert, task
     assert not (tmp_path / "out" / "sweep.png").exists()
 
 
-def test_the_columns_of_a_task_can_be_named(tiny_bert, task, tmp_path, capsys):
+def test_the_columns_of_a_task_can_be_named(tiny_bert, task, tmp_path, capsys, told):
     odd = tmp_path / "odd.tsv"
     odd.write_text(Path(task).read_text().replace("sentence1\tsentence2\tscore", "one\tother\talike"))
     argv = ["sweep", str(tiny_bert), "--layers", "1", "--tokens", "mean", "--device", "cpu", "--tasks"]
-    assert main([*argv, task]) == 0
-    found = capsys.readouterr().out.replace(Path(task).stem, "odd")
+    found = told(*argv, task).replace(Path(task).stem, "odd")
     assert main([*argv, str(odd), "--columns", "one,other,alike"]) == 0
     assert capsys.readouterr().out.splitlines()[1:-1] == found.splitlines()[1:-1]  # between seconds and next step
 
@@ -121,10 +117,9 @@ def conll(tmp_path):
     return str(path)
 
 
-def test_words_in_their_sentences_are_probed_by_their_tags(tiny_bert, conll, tmp_path, capsys):
+def test_words_in_their_sentences_are_probed_by_their_tags(tiny_bert, conll, tmp_path, told):
     argv = [str(tiny_bert), "--labels", conll, "--folds", "3", "--device", "cpu", "--layers", "0,2", "--tokens", "mean"]
-    assert main(["sweep", *argv, "--output", str(tmp_path / "out")]) == 0
-    printed = capsys.readouterr().out
+    printed = told("sweep", *argv, "--output", tmp_path / "out")
     assert "Entity F1 x 100 of a logistic regression" in printed
     assert "3 folds of whole sentences (seed 0)" in printed
     rows = json.loads((tmp_path / "out" / "sweep.json").read_text())["rows"]

@@ -221,10 +221,9 @@ def test_a_config_without_bounds_is_one_line(config, message, tmp_path, error_li
     assert line == f"error: The options cannot be read: Problems parsing config: {message}. {SEE}"
 
 
-def test_a_config_may_have_aliases(tmp_path, capsys):
+def test_a_config_may_have_aliases(tmp_path, told):
     (tmp_path / "good.yaml").write_text("flow:\n  steps: &seven 7\n  epochs: *seven\n")
-    assert bertflow(["train", "--config", str(tmp_path / "good.yaml"), "--print_config"]) == 0
-    assert "epochs: 7.0\n" in capsys.readouterr().out
+    assert "epochs: 7.0\n" in told("train", "--config", tmp_path / "good.yaml", "--print_config")
 
 
 def test_a_folder_that_is_in_use_is_left_alone(arguments, tmp_path, error_line):

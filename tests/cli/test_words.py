@@ -9,11 +9,6 @@ from bertflow.cli import main
 SENTENCES = ["--in", "the man sleeps and the dog eats", "--in", "a red dog and a man and the cat"]
 
 
-def printed(capsys, *argv):
-    assert main(["words", *map(str, argv)]) == 0
-    return capsys.readouterr().out
-
-
 @pytest.fixture
 def study(tmp_path):
     path = tmp_path / "study.json"
@@ -27,11 +22,11 @@ def study(tmp_path):
     return path
 
 
-def test_a_study_prints_offsets_and_verdicts(tiny_bert, study, capsys):
-    out = printed(capsys, "--study", study, "--model", tiny_bert)
+def test_a_study_prints_offsets_and_verdicts(tiny_bert, study, told):
+    out = told("words", "--study", study, "--model", tiny_bert)
     assert re.search(r"^ man - dog ~ cat - the +one .*\n man - dog ~ cat - the +two .*\n man ~ dog ", out, re.MULTILINE)
     assert "Cosine, 2 of 5 poolings\n" in out
-    out = printed(capsys, "--study", study, "--model", tiny_bert, "--details")
+    out = told("words", "--study", study, "--model", tiny_bert, "--details")
     assert "Offsets: man - dog and cat - the, as vectors and as scalars" in out
     assert "Offsets: man - cat and dog - the, as vectors and as scalars" in out
     assert "one: the cosine man ~ dog is above man ~ cat at " in out
@@ -39,19 +34,19 @@ def test_a_study_prints_offsets_and_verdicts(tiny_bert, study, capsys):
     assert "man ~ dog: closer in 'two' than in 'one' at 0 of 5 poolings, level at 5; " in out
 
 
-def test_json_is_all_that_is_printed(tiny_bert, capsys):
+def test_json_is_all_that_is_printed(tiny_bert, told):
     arguments = ["man", "dog", *SENTENCES, "--model", tiny_bert, "--pooling", "mean(1,2)", "--pooling", "cls(3)"]
-    record = json.loads(printed(capsys, *arguments, "--segment", 1, "--json"))
+    record = json.loads(told("words", *arguments, "--segment", 1, "--json"))
     assert list(record["panels"]) == ["cls(3)", "mean(1,2)"]
     assert {mention["segment"] for mention in record["mentions"]} == {1}
 
 
 @pytest.mark.parametrize(("kind", "starts"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
-def test_pictures_repeat_byte_for_byte(tiny_bert, tmp_path, capsys, kind, starts):
+def test_pictures_repeat_byte_for_byte(tiny_bert, tmp_path, told, kind, starts):
     pytest.importorskip("matplotlib", reason="the plots extra is not installed")
     for name in ("a", "b"):
         arguments = ["man", "dog", *SENTENCES, "--model", tiny_bert, "--pooling", "mean(1,-1)", "--format", kind]
-        out = printed(capsys, *arguments, "--output", tmp_path / name)
+        out = told("words", *arguments, "--output", tmp_path / name)
     written = f"Written: {tmp_path / 'b' / 'words.json'} and 3 pictures beside it."
     assert out.splitlines()[-3] == f"All layers and distances: --details. {written}"
     files = sorted(path.name for path in (tmp_path / "a").iterdir())

@@ -7,7 +7,6 @@ import pytest
 from sklearn.metrics import average_precision_score
 
 import bertflow
-from bertflow.cli import main
 from bertflow.data.corpus import Answer
 from bertflow.data.pairs import Pairs
 from bertflow.errors import UsageError
@@ -91,21 +90,19 @@ def test_what_has_nothing_to_rank_is_refused(candidates, refusal):
     )
 
 
-def test_the_commands_score_them(candidates, tiny_bert, tmp_path, capsys):
+def test_the_commands_score_them(candidates, tiny_bert, tmp_path, told):
     rows = zip(candidates.first, candidates.second, candidates.target, strict=True)
     path = tmp_path / "lists.tsv"
     path.write_text("\n".join(["query\ttext\tlabel", *(f"{a}\t{b}\t{label}" for a, b, label in rows)]))
     raw = bertflow.TransformerEncoder(tiny_bert, device="cpu")
     calibrated = bertflow.CalibratedEncoder.fit(raw, bertflow.Center(), list(candidates.second))
     calibrated.save(tmp_path / "c")
-    assert main(["evaluate", str(tmp_path / "c"), "--candidate_lists", str(path), "--compare", "raw"]) == 0
-    printed = capsys.readouterr().out
+    printed = told("evaluate", tmp_path / "c", "--candidate_lists", path, "--compare", "raw")
     assert "MAP" in printed
     assert "MRR" in printed
     bertflow.AnswerIndex.create(tmp_path / "i.index", calibrated, [Answer("a", "the dog")]).close()
     options = ["--candidate_lists", str(path), "--model", str(tmp_path / "c"), "--device", "cpu"]
-    assert main(["search", "evaluate", str(tmp_path / "i.index"), *options]) == 0
-    printed = capsys.readouterr().out
+    printed = told("search", "evaluate", tmp_path / "i.index", *options)
     report = bertflow.evaluate_retrieval({"raw": raw, "c": calibrated}, candidates, resamples=0)
     for row in report.rows:
         assert f"{100 * row.value:.2f}" in printed

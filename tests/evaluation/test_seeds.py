@@ -13,7 +13,6 @@ import bertflow
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.closed_forms import Whitening
 from bertflow.calibration.flow import FlowCalibrator
-from bertflow.cli import main
 from bertflow.data.fitting_text import TextOptions
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
@@ -213,10 +212,9 @@ def test_an_encoder_in_the_loop_is_seeded_too(train, folder):
     assert values(report, "paper0, seed 1") == values(own, "paper1")
 
 
-def test_the_command_shows_a_bar_and_writes_the_seeds(runs, folder, capsys):
+def test_the_command_shows_a_bar_and_writes_the_seeds(runs, folder, capsys, told):
     words = f"--seeds 2 --tasks news --data_dir {folder} --device cpu --resamples 20 --output {folder / 'scores'}"
-    assert main(["evaluate", str(runs[0]), *words.split()]) == 0
-    out = capsys.readouterr().out
+    out = told("evaluate", runs[0], *words.split())
     assert "flow of mine, 2 seeds" in out
     assert " standard deviation " in out
     assert "Seed 3 is mine itself." in out

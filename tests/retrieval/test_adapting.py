@@ -79,7 +79,7 @@ def test_a_calibrated_encoder_keeps_its_documents(tiny_bert, files, calibrator):
     assert str(refused.value) == told
 
 
-def test_an_index_is_asked_with_it_as_it_is(tiny_bert, files, capsys):
+def test_an_index_is_asked_with_it_as_it_is(tiny_bert, files, told):
     raw = bertflow.TransformerEncoder(tiny_bert, pooling="mean(2)", device="cpu")
     source = {"model": str(tiny_bert), "pooling": "mean(2)"}
     place = files / "a.index"
@@ -87,9 +87,7 @@ def test_an_index_is_asked_with_it_as_it_is(tiny_bert, files, capsys):
     written = place.read_bytes()
     adapted = str(files / "query-encoder")
     assert main(["adapt", str(tiny_bert), "--index", str(place), "--output", adapted]) == 0
-    capsys.readouterr()
-    assert main(["search", "ask", str(place), "a cat", "--model", adapted, "--json"]) == 0
-    hits = json.loads(capsys.readouterr().out)
+    hits = json.loads(told("search", "ask", place, "a cat", "--model", adapted, "--json"))
     x, q = raw.encode(TEXTS).astype(float), raw.encode(["a cat"])[0] - shift_by_hand(raw)
     cosines = x @ q / np.linalg.norm(x, axis=1) / np.linalg.norm(q)
     assert hits[0]["score"] == pytest.approx(cosines.max(), abs=1e-5)

@@ -72,20 +72,16 @@ def files(tmp_path_factory):
     return folder
 
 
-def test_a_useless_threshold_is_said_to_be_one_and_labels_choose_a_better(files, tiny_bert, capsys):
+def test_a_useless_threshold_is_said_to_be_one_and_labels_choose_a_better(files, tiny_bert, capsys, told):
     argv = [tiny_bert, files / "pairs.tsv", "--fit_on", files / "text.txt", "--labels", files / "labels.tsv"]
     argv = [*map(str, argv), "--device", "cpu"]
-    assert main(["score", *argv, "--false_match_rate", "0.3", "--save", str(files / "saved")]) == 0
-    printed = capsys.readouterr().out
+    printed = told("score", *argv, "--false_match_rate", "0.3", "--save", files / "saved")
     assert "This threshold is useless for such pairs: it tells random pairs from related ones, and " in printed
     assert "Choose one by the labels: --precision P or --recall R." in printed
-    by_both = []
-    for start in (argv, [str(files / "saved"), str(files / "pairs.tsv"), "--device", "cpu"]):
-        assert main(["score", *start, "--precision", "0.6"]) == 0
-        by_both.append(capsys.readouterr().out)
-    assert by_both[0] == by_both[1]
-    assert "for a precision of 0.6 (on the labeled pairs precision 0." in by_both[0]
-    assert "useless" not in by_both[0]
+    by_one = told("score", *argv, "--precision", "0.6")
+    assert by_one == told("score", files / "saved", files / "pairs.tsv", "--device", "cpu", "--precision", "0.6")
+    assert "for a precision of 0.6 (on the labeled pairs precision 0." in by_one
+    assert "useless" not in by_one
     text = {"fit_on": files / "text.txt", "labels": files / "labels.tsv"}
     threshold = bertflow.score(tiny_bert, files / "pairs.tsv", **text, recall=0.9, device="cpu").as_dict()["threshold"]
     assert (threshold["wanted"], threshold["target"]) == ("recall", 0.9)
