@@ -179,8 +179,7 @@ def suite_figures(suite: str, tasks: Sequence[ScoredTask], resamples: int, seed:
     The tasks are resampled together, by sentence: they share text, so their errors are not independent.
     """
     meters = [[Meter(name, task, part) for part in task.partitions() for name in CORRELATIONS] for task in tasks]
-    numbers = sentence_numbers([task.pairs for task in tasks])
-    weights = sentence_weights(numbers, resamples, generator(seed, suite))
+    weights = sentence_weights(sentence_numbers([task.pairs for task in tasks]), resamples, generator(seed, suite))
     ones = [np.ones((1, len(task.pairs))) for task in tasks]
     values, replicates = resampled(lambda rows: np.stack([*_means(meters, rows).values()]), ones, weights)
     n, split = sum(len(task.pairs) for task in tasks), "+".join(dict.fromkeys(task.pairs.split for task in tasks))

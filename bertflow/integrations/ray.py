@@ -163,8 +163,7 @@ def embed_with_ray(
                 f"{output} holds vectors of something else: the text of {pieces[number].path} from row "
                 f"{pieces[number].row:,} on has changed since. Choose another folder."
             )
-    left = [number for number in range(len(pieces)) if not job.is_whole(number)]
-    if left:
+    if left := [number for number in range(len(pieces)) if not job.is_whole(number)]:
         rows = ray.data.from_items([{"number": number} for number in left], override_num_blocks=len(left))
         embedded = rows.map(
             cast(Callable[[dict[str, Any]], dict[str, Any]], _Worker),  # Ray calls the class, then what it gives

@@ -69,9 +69,9 @@ class SentenceVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         """``fit`` and ``transform`` in one pass of the encoder."""
         x = self._embedded(X)
         self.calibrator_ = None if self.calibrator is None else clone(self.calibrator).fit(x)
-        dim = self.encoder.dim if self.calibrator_ is None else self.calibrator_.dim_out
-        self._n_features_out = self.n_features_out_ = dim
-        return x if self.calibrator_ is None else self.calibrator_.transform(x)
+        z = x if self.calibrator_ is None else self.calibrator_.transform(x)
+        self._n_features_out = self.n_features_out_ = z.shape[1]
+        return z
 
     def transform(self, X: Iterable[str]) -> NDArray[Any]:
         """One embedding a text; (n, n_features_out_), float32."""
