@@ -145,9 +145,9 @@ def require_one(**given: object) -> None:
     """Refuse several of these options, or none.
 
     Raises:
-        UsageError: If not exactly one is given: is neither None, nor false, nor empty.
+        UsageError: If not exactly one is given: is neither None, nor false, nor an empty list.
     """
-    named = [name for name, value in given.items() if value]
+    named = [name for name, value in given.items() if value not in (None, False, "", (), [])]
     if len(named) != 1:
         *first, last = given
         wanted = f"One of {', '.join(first)} and {last} is wanted"
