@@ -7,22 +7,31 @@ probability of 0.03.
 """
 
 import hashlib
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from functools import cache
 
 import numpy as np
-import regex
 
 from bertflow.array_types import Hashes
+from bertflow.written import marks
 
-NO_LETTERS = regex.compile(r"[^\p{L}\p{N}\p{M}]+|(?<![\p{L}\p{M}])\p{M}+")
-"""What is neither letter, nor mark of a letter (a vowel in Hindi or Thai), nor digit."""
+NO_LETTERS = re.compile(r"[\W_]+")
+"""What is neither letter nor digit where all is ASCII."""
 
 
 def text_key(sentence: str) -> str:
     """Letters and digits of a sentence, case folded; the whole text folded where it has neither."""
     folded = unicodedata.normalize("NFKC", sentence).casefold()
-    return NO_LETTERS.sub("", folded) or "".join(folded.split())
+    key = NO_LETTERS.sub("", folded) if folded.isascii() else "".join(_kept().findall(folded))
+    return key or "".join(folded.split())
+
+
+@cache
+def _kept() -> re.Pattern[str]:
+    """What belongs to a key: a digit, or a letter with its marks."""
+    return re.compile(rf"\d|[^\W\d_][{marks()}]*")
 
 
 def hash_text(sentence: str) -> int:

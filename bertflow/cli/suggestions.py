@@ -11,7 +11,6 @@ from typing import Any
 
 from bertflow.cli.program import IMPORT, imported
 from bertflow.data import DOCSTRINGS
-from bertflow.data.columns import COLUMNS
 from bertflow.encoder.embedded import embedded_encoder
 from bertflow.errors import MissingExtraError
 from bertflow.evaluation.names import distinct_names, split_name
@@ -94,7 +93,9 @@ def _fix(given: Given, advice: Any) -> list[Words]:
     if (encoder := folder / "encoder").is_dir():
         if given["purpose"] == "search":
             index = new_place(folder / "text.index")
-            return [["search", "build", index, *_answers(given, advice.text.columns), "--model", encoder]]
+            columns = advice.text.columns.as_answers() if advice.text.columns else None
+            read = ["--answers", given["text"], *option_words(columns=columns or None)]
+            return [["search", "build", index, *read, "--model", encoder]]
         pairs = f"to score a table of pairs: {_typed(['score', encoder, 'FILE'])}"
         return [pairs] if given["purpose"] == "similarity" else _after(encoder)
     if vectors is None:
@@ -102,18 +103,6 @@ def _fix(given: Given, advice: Any) -> list[Words]:
     if (made := folder / "calibrator").is_dir():
         return [["transform", "--calibrator", made, *_rows(vectors), "--output", new_place(folder / "calibrated.npy")]]
     return []
-
-
-def _answers(given: Given, columns: Any) -> list[object]:
-    """The text of ``fix`` as what is searched: of a table its texts, with their ids and titles if it has some."""
-    found = ["--answers", given["text"]]
-    if columns is None:
-        return found
-    *title, text = columns.names
-    if columns.paired and (text.casefold(), title[0].casefold()) in COLUMNS["answers"]:
-        return found
-    ids = [name for name in columns.unused if name.casefold() == "id"]
-    return [*found, "--columns", ",".join([*ids, text, *(title if ids and columns.paired else ())])]
 
 
 def _train(given: Given, run: Any, name: str = "train") -> list[Words]:

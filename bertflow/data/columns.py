@@ -16,8 +16,6 @@ from itertools import islice
 from pathlib import Path
 from statistics import median
 
-import regex
-
 from bertflow.data.lines import logger, none_skipped
 from bertflow.data.tables import Choices, TableRow, TextTable, is_plain_text, open_table, table_suffix
 from bertflow.errors import RowError, UsageError, how_many, shown
@@ -90,7 +88,7 @@ NAME_THEM = (
     f"{RENAME[:-1]} (by number, from 1, if the file has no header). "
     "If it holds one sentence per line, rename it to .txt."
 )
-_WORD = regex.compile(rf"{UNSPACED}|\S*[^\W\d_]\S*")
+_WORD = re.compile(rf"{UNSPACED}|\S*[^\W\d_]\S*")
 """A word with a letter: dates and numbers are not text."""
 _EUROPEAN = re.compile(r"\s*-?\d+,\d\d?\s*")
 """A number with a comma before its one or two decimals, as Excel writes it in Europe."""
@@ -178,6 +176,14 @@ class TextColumns:
     alone: str = ""
     note: str = ""
     named: bool = True
+
+    def as_answers(self) -> str:
+        """What ``search build --columns`` takes, so that texts are found by their titles; empty where it finds that."""
+        *title, text = self.names
+        if self.paired and (text.casefold(), title[0].casefold()) in COLUMNS["answers"]:
+            return ""
+        ids = [name for name in self.unused if name.casefold() == "id"]
+        return ",".join([*ids, text, *(title if ids and self.paired else ())])
 
     def __str__(self) -> str:
         """One line."""
