@@ -55,7 +55,7 @@ WITH_FLOW = (
     "This is the recipe {} without its flow. The flow takes longer; fitted on text of several kinds it added 0.5 to 1 "
     'point of similarity: --candidates "{}".'
 )
-INSTEAD = "{} is used instead: on narrow texts it changed {}."
+INSTEAD = "{} is used instead: even on narrow texts it changed {}."
 NOT_SUCH = "Such pairs share words: no proof for queries in other words."
 WORSE = "So {} is not used."
 RESCALED = "Percentiles (`bertflow score`) correct that, and change no ranking."

@@ -130,7 +130,8 @@ def _embed(given: Given, embedded: Any) -> list[Words]:
 
 def _fit(given: Given, fitted: Any) -> list[Words]:
     rows = _options(given, "store", "vectors", "column")
-    return [["transform", "--calibrator", fitted.output, *rows, "--output", new_place(f"{fitted.output}.npy")]]
+    place = new_place(f"{fitted.output}{Path(str(given.get('vectors') or '')).suffix or '.npy'}")
+    return [["transform", "--calibrator", fitted.output, *rows, "--output", place]]
 
 
 def _evaluate(given: Given, report: Any) -> list[Words]:
@@ -197,9 +198,10 @@ def _adapt(given: Given, made: Any) -> list[Words]:
         options = option_words(model=made.folder, text=given.get("columns"), device=given.get("device"))
         return [["search", "ask", made.index, QUESTION, *options]]
     compare = ["compare", given["model"], made.folder, *several(given["text"])]
+    compare += _options(given, "columns", "pooling", "max_length")
     if given["queries"] is None:
-        return [f"to see what it finds: {_typed([*compare, *_options(given, 'columns'), '--queries', 'FILE'])}"]
-    return [[*compare, *_options(given, "queries", "columns")]]
+        return [f"to see what it finds: {_typed([*compare, '--queries', 'FILE'])}"]
+    return [[*compare, *_options(given, "queries")]]
 
 
 STEPS: Mapping[str, Callable[[Given, Any], Iterable[Words]]] = {

@@ -177,8 +177,8 @@ def load_answers(path: str | Path, columns: str | None = None, numbered: bool = 
     if not start and not numbered:
         raise DataError(f"{path} has no column id. Add one, or name the column that holds the ids with --columns.")
     if named or not start:
-        no_ids = " has no column id: the answers are numbered from 1"
-        logger.info("%s%s.", path, f": {names[0]} holds the ids" if start else no_ids)
+        held = ", ".join(map("{} {}".format, names, ("holds the ids", "the texts", "past questions")))
+        logger.info("%s%s.", path, f": {held}" if start else " has no column id: the answers are numbered from 1")
     found: dict[str, int] = {}
 
     def answer(row: TableRow) -> Answer:

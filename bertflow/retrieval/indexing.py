@@ -21,7 +21,7 @@ from bertflow.encoder.options import EncoderOptions
 from bertflow.encoder.pooling import uncalibrated
 from bertflow.errors import UsageError, how_many
 from bertflow.files import require_place
-from bertflow.opening import load
+from bertflow.opening import load, takes_options
 from bertflow.registry import lookup
 from bertflow.results import AbstractResult
 from bertflow.retrieval import Answers, Index, IndexOptions, Place
@@ -105,7 +105,10 @@ def source_of(index: str | Path, options: IndexOptions) -> dict[str, Any]:
     """How the encoder of the file of an index is opened."""
     with closing(Storage(Path(index))) as storage:
         held, counts = storage.facts(), storage.kept(COUNTS)
-    source = {**held["source"], **{name: value for name, value in options.items() if value is not None}}
+    given, source = {name: value for name, value in options.items() if value is not None}, held["source"]
+    if (model := options.get("model")) and not takes_options(model, saved=False):  # it keeps its own options
+        return {**{name: value for name, value in source.items() if name == "chunks"}, **given}
+    source = {**source, **given}
     if "model" not in source:
         raise UsageError(f"{index} does not say where its encoder is. Give it with --model.")
     if "prompt" in held["recipe"]:

@@ -158,7 +158,8 @@ def ranks_of(
             asked, name = unknown[0]
             raise DataError(
                 f"{where} lacks {how_many(sum(map(len, lacking)), 'right answers')}: {name!r} for {asked!r} is the "
-                "first. Add what is missing, or leave these labels out."
+                "first. Add what is missing, leave these labels out, or build the index with the column of ids "
+                "(--columns)."
             )
     return [wrong + np.arange(1, len(wrong) + 1) for wrong in above]
 

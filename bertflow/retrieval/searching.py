@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from bertflow.array_types import Floats
 from bertflow.calibrated import RECORD
 from bertflow.calibration.spelling import RAW
 from bertflow.data.corpus import load_answer_labels
@@ -31,6 +32,8 @@ from bertflow.tables import Table, interval, number, write_rows
 
 Opener: TypeAlias = Callable[[], AbstractContextManager[AnswerIndex | CollectionIndex]]
 """What ``bertflow.retrieval.indexing.opener`` gives."""
+AS_IT_IS = "index as it is"
+"""Name of an index whose queries are not moved, beside the encoder that moves them."""
 DIFFERENCE_KEYS = ("metric", "difference", "ci_low", "ci_high", "p_bootstrap")
 """What ``SearchScores`` says of a ``Difference``."""
 
@@ -172,10 +175,8 @@ def rank_answers(
     with opener() as opened:
         encoder, answers, seen = opened.encoder, len(opened), opened.held(questions)
         x = encoder.raw.encode_query(questions, progress=progress)
-        sources = {_plain(encoder): (opened.phrases(raw=True), x)}
-        if encoder.calibrator is not None:
-            sources[encoder.calibrator.spelled] = opened.phrases(), encoder.calibrate(x, "query")
-        found = {name: ranks_of(one, z, right, opened.path) for name, (one, z) in sources.items() if one is not None}
+        compared = _compared(opened, x)
+        found = {name: ranks_of(one, z, right, opened.path) for name, (one, z) in compared.items() if one is not None}
         if isinstance(opened, AnswerIndex):
             found[BM25] = bm25_ranks(opened.answers(), right)
     first = np.array([[row[0] for row in rows] for rows in found.values()], dtype=np.float64)
@@ -183,6 +184,17 @@ def rank_answers(
     metrics = {"hit@1": first <= 1, f"hit@{k}": first <= k, "mrr": 1 / first, "map": precision}
     figures = [mean_figure(task, name, values.astype(np.float64), resamples, seed) for name, values in metrics.items()]
     return _scores(figures, list(found), answers, seen)
+
+
+def _compared(opened: AnswerIndex | CollectionIndex, x: Floats) -> dict[str, tuple[Any, Floats]]:
+    """Phrases and queries of each system, of raw queries (q, dim): without and with its calibrator, or as moved."""
+    encoder, phrases = opened.encoder, opened.phrases()
+    if encoder.calibrator is None:
+        return {_plain(encoder): (phrases, x)}
+    asked = phrases, encoder.calibrate(x, "query")
+    if encoder.role == "query":  # adapted to the index, which stays as it is
+        return {AS_IT_IS: (phrases, encoder.calibrate(x)), name_of((encoder.recipe or {}).get("model", encoder)): asked}
+    return {RAW: (opened.phrases(raw=True), x), encoder.calibrator.spelled: asked}
 
 
 def _plain(encoder: SentenceEncoder) -> str:

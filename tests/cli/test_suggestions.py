@@ -104,8 +104,10 @@ def test_who_asks_for_pairs_is_shown_how_to_give_their_scores(tmp_path):
 
 def test_who_adapts_to_a_text_is_shown_how_to_see_what_it_finds(tmp_path):
     done = type("Adapted", (), {"index": "", "folder": tmp_path})
-    line = next_lines("adapt", {"model": "bert", "text": ["a.txt"], "queries": None}, done)
-    assert line == f"\nnext: to see what it finds: bertflow compare bert {tmp_path} a.txt --queries FILE"
+    given = {"model": "bert", "text": ["a.txt"], "queries": None, "pooling": "cls"}
+    compare = f"bertflow compare bert {tmp_path} a.txt --pooling cls --queries"
+    assert next_lines("adapt", given, done) == f"\nnext: to see what it finds: {compare} FILE"
+    assert next_lines("adapt", {**given, "queries": "q.txt"}, done) == f"\nnext: {compare} q.txt"
 
 
 @pytest.mark.parametrize(

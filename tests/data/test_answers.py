@@ -77,8 +77,9 @@ def test_a_new_index_numbers_answers_without_ids(write, content, expected, said,
     numbered = [] if content.startswith("ID") else [f"{path} has no column id: the answers are numbered from 1."]
     assert caplog.messages == columns + numbered
     if not expected[0].questions:
-        load_answers(path, content.splitlines()[0])
-        assert caplog.messages[-1] == f"{path}: {content.split(',')[0]} holds the ids."
+        ids, texts = content.splitlines()[0].split(",")
+        load_answers(path, f"{ids},{texts}")
+        assert caplog.messages[-1] == f"{path}: {ids} holds the ids, {texts} the texts."
 
 
 def test_a_table_with_other_columns_is_told_what_they_may_be(write, refusal):

@@ -101,3 +101,31 @@ def test_a_server_takes_texts_for_queries(tiny_bert, files):
     model = ServedModel(str(files / "query-encoder"), "cpu")
     assert parse_request(b'{"input": "a cat"}', Served("mine", 4, "", role=model.encoder.role)).role == "query"
     assert parse_request(b'{"input": "a cat"}', Served("mine", 4, "")).role == "document"
+
+
+@pytest.mark.parametrize("calibrate", [None, "whitening(4)"])
+def test_moved_queries_are_compared_with_the_index_as_it_is(tiny_bert, files, calibrate):
+    index, adapted = files / "a.index", files / "query-encoder"
+    answers = [Answer(str(row), text) for row, text in enumerate(TEXTS)]
+    bertflow.build_index(index, answers, tiny_bert, calibrate=calibrate, device="cpu")
+    asked = {"a cat": frozenset({"1"}), "the dog sleeps": frozenset({"2"})}
+    before = bertflow.evaluate_search(index, asked, resamples=0, device="cpu").rows
+    bertflow.adapt(tiny_bert, index=str(index), output=adapted)
+    found = bertflow.evaluate_search(index, asked, model=adapted, resamples=0, device="cpu").rows
+    assert list(dict.fromkeys(row["system"] for row in found)) == ["index as it is", "query-encoder", "bm25"]
+    of = "raw" if calibrate is None else "Whitening(n_components=4)"
+    values = [row["value"] for row in before if row["system"] == of]
+    assert [row["value"] for row in found if row["system"] == "index as it is"] == values
+
+
+def test_an_encoder_that_was_saved_with_another_pooling_is_not_opened_as_the_index_was_built(tiny_bert, files, refusal):
+    answers = [Answer(str(row), text) for row, text in enumerate(TEXTS)]
+    bertflow.build_index(files / "a.index", answers, tiny_bert, pooling="mean(1)", device="cpu")
+    for pooling in ("mean(1)", "mean(2)"):
+        bertflow.TransformerEncoder(tiny_bert, pooling=pooling, device="cpu").save(files / pooling)
+    asked = {"a cat": frozenset({"1"})}
+    assert bertflow.evaluate_search(files / "a.index", asked, model=files / "mean(1)", resamples=0, device="cpu").rows
+    message = refusal(
+        bertflow.evaluate_search, files / "a.index", asked, model=files / "mean(2)", resamples=0, device="cpu"
+    )
+    assert "pooling" in message

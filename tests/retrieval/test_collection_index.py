@@ -255,7 +255,7 @@ def test_a_query_encoder_is_adapted_to_a_collection(job, capsys, monkeypatch):
         assert "fitted    on 48 documents and 2,000 crops" in capsys.readouterr().out
         assert bertflow.search(place, TEXTS[5], k=48, model=asks).hits
         scores = bertflow.evaluate_search(place, LABELS, resamples=0, model=asks)
-        assert next(row["system"] for row in scores.rows if row["metric"] == "mrr") == "raw"
+        assert next(row["system"] for row in scores.rows if row["metric"] == "mrr") == "index as it is"
 
 
 def test_prompts_of_roles_are_used(job, tiny_bert):
@@ -277,7 +277,7 @@ def test_prompts_of_roles_are_used(job, tiny_bert):
         (["evaluate", "job", "--labels", "bad.jsonl"], f"{DONE} lacks 1 right answer: '9999' for"),
         (
             ["evaluate", "job", "--labels", "odd.jsonl"],
-            "'nine' for 'the dog' is the first. Add what is missing, or leave",
+            "'nine' for 'the dog' is the first. Add what is missing, leave these",
         ),
     ],
 )
