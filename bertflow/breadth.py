@@ -151,7 +151,7 @@ def _judged(x: Floats, texts: Sequence[str] | None) -> Breadth | None:
 
 def are_titles(texts: Sequence[str]) -> bool:
     """Whether most texts have at most ``SHORT`` words."""
-    return float(np.median([sum(1 for _ in _parts(text)) for text in texts])) <= SHORT
+    return float(np.median([len([*_parts(text)]) for text in texts])) <= SHORT
 
 
 def _parts(text: str) -> Iterator[str]:
