@@ -95,7 +95,7 @@ class Breadth:
         return (
             *([f"most of its texts have at most {SHORT} words"] if self.titles else []),
             *([f"it has about {self.words:.0f} different words per {RUNNING:,}"] if few else []),
-            *([self._far] if self.novelty > NARROW else []),
+            *[self._far] * (self.novelty > NARROW),
         )
 
     @property
