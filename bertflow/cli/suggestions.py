@@ -93,8 +93,8 @@ def _fix(given: Given, advice: Any) -> list[Words]:
     if (encoder := folder / "encoder").is_dir():
         if given["purpose"] == "search":
             index = new_place(folder / "text.index")
-            columns = advice.text.columns.as_answers() if advice.text.columns else None
-            read = ["--answers", given["text"], *option_words(columns=columns or None)]
+            columns = advice.text.columns and advice.text.columns.as_answers()
+            read = option_words(answers=given["text"], columns=columns)
             return [["search", "build", index, *read, "--model", encoder]]
         pairs = f"to score a table of pairs: {_typed(['score', encoder, 'FILE'])}"
         return [pairs] if given["purpose"] == "similarity" else _after(encoder)

@@ -177,11 +177,11 @@ class TextColumns:
     note: str = ""
     named: bool = True
 
-    def as_answers(self) -> str:
-        """What ``search build --columns`` takes, so that texts are found by their titles; empty where it finds that."""
+    def as_answers(self) -> str | None:
+        """What ``search build --columns`` takes, so that texts are found by their titles; None where it finds that."""
         *title, text = self.names
         if self.paired and (text.casefold(), title[0].casefold()) in COLUMNS["answers"]:
-            return ""
+            return None
         ids = [name for name in self.unused if name.casefold() == "id"]
         return ",".join([*ids, text, *(title if ids and self.paired else ())])
 

@@ -157,9 +157,9 @@ class Report(ScoreTable, AbstractResult):
         yield self.table()
         yield from (section.table for section in self.beside)
         yield from map(Strong, self.summary())
-        poolings = {row.description["pooling"]: None for row in used if "pooling" in row.description}
+        poolings = [*dict.fromkeys(row.description["pooling"] for row in used if "pooling" in row.description)]
         yield from poolings_differ(poolings)
-        same = f"Pooling {next(iter(poolings))}. " if len(poolings) == 1 else ""
+        same = f"Pooling {poolings[0]}. " if len(poolings) == 1 else ""
         bm25 = f" {BM25}: words in common." if self.plain else ""
         yield f"{same}{_seen(used)}.{bm25} How each number was made: {REST}."
         yield from self.sections
