@@ -280,7 +280,7 @@ class Judgement:
             word = "better" if gain.ci_low > 0 else "worse" if gain.ci_high < 0 else "no significant difference"
             ends = f"95 % interval {100 * gain.ci_low:+.1f} to {100 * gain.ci_high:+.1f}"
             said = f": {word} ({100 * gain.difference:+.1f}, {ends})"
-        on = f"On {len(self.evidence.judging):,} held-out {kind.title}"
+        on = f"On {len(self.evidence.judging):,} {'' if kind is STAND_IN else 'held-out '}{kind.title}"
         if self.evidence.asked:
             on = f"On {len(self.evidence.judging):,} of {self.evidence.asked:,} {kind.title} (used to choose it)"
             if candidate == self.chosen and proven(gain) and not self.proves:

@@ -97,7 +97,8 @@ def _fix(given: Given, advice: Any) -> list[Words]:
             read = option_words(answers=given["text"], columns=columns)
             return [["search", "build", index, *read, "--model", encoder]]
         pairs = f"to score a table of pairs: {_typed(['score', encoder, 'FILE'])}"
-        return [pairs] if given["purpose"] == "similarity" else _after(encoder)
+        scored = given["purpose"] == "similarity" or not advice.exported  # then percentiles are all that is new
+        return [pairs] if scored else _after(encoder)
     if vectors is None:
         return [["inspect", given["encoder"]]]
     if (made := folder / "calibrator").is_dir():

@@ -21,6 +21,8 @@ from bertflow.data.lines import read_lines
 from bertflow.data.tables import Rows, TextTable, open_table
 from bertflow.errors import DataError, shown
 
+TEXT_FORMS = {"raw": "text as written", "senteval": "text as SentEval tokenized it"}
+"""Form of a text -> the words for it."""
 STS12_16 = ("sts12", "sts13", "sts14", "sts15", "sts16")
 
 

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from bertflow.data.pairs import Pairs
-from bertflow.data.sts_tasks import SUITES, task_title
+from bertflow.data.sts_tasks import SUITES, TEXT_FORMS, task_title
 from bertflow.encoder.pooling import uncalibrated
 from bertflow.errors import UsageError, require_between
 from bertflow.evaluation.aggregation import AGGREGATIONS
 from bertflow.evaluation.bm25 import BM25, bm25_values
 from bertflow.evaluation.mteb_files import MAIN_SCORE, mteb_files, predictions_csv
 from bertflow.evaluation.names import poolings_differ
-from bertflow.evaluation.score_table import CORRELATIONS, Column, Row, ScoreTable, SystemFacts
+from bertflow.evaluation.score_table import CORRELATIONS, METRIC_TITLES, Column, Row, ScoreTable, SystemFacts
 from bertflow.evaluation.significance import LEVEL
 from bertflow.files import write_text
 from bertflow.results import AbstractResult, Parts
@@ -113,7 +113,7 @@ class Report(ScoreTable, AbstractResult):
         for one in sorted((row for row in rows if row not in calibrated), key=lambda row: -row.value):
             own = [row for row in calibrated if weights[row.system] == weights.get(one.system, "")]
             if below := [row.system for row in own if row.value < one.value]:
-                own_way = uncalibrated(facts[one.system].description.get("pooling"))
+                own_way = uncalibrated(one.description.get("pooling"))
                 return f" Here {one.system} ({own_way}) scores higher than {', '.join(below)}."
         return ""
 
@@ -152,8 +152,7 @@ class Report(ScoreTable, AbstractResult):
 
     def answer(self) -> Parts:
         """What was scored, the tables, the best system against the others, and in a line how the numbers were made."""
-        used = self._used
-        yield f"{self._scale(used)}."
+        yield f"{self._scale(used := self._used)}."
         yield self.table()
         yield from (section.table for section in self.beside)
         yield from map(Strong, self.summary())
@@ -223,13 +222,14 @@ class Report(ScoreTable, AbstractResult):
 
     def _scale(self, used: Sequence[Row]) -> str:
         """What the numbers are, and of how many pairs or queries."""
-        scaled = ", ".join(dict.fromkeys(row.metric for row in used if not row.metric.endswith(UNSCALED)))
+        metrics = dict.fromkeys(row.metric for row in used if not row.metric.endswith(UNSCALED))
+        scaled = ", ".join(METRIC_TITLES.get(name, name) for name in metrics)
         names = dict.fromkeys(row.aggregation for row in used if row.metric.endswith(CORRELATIONS))
         made = [f"aggregation {name} ({AGGREGATIONS[name].meaning})" for name in names]
-        text_forms = " and ".join(dict.fromkeys(form for row in used for form in row.text_form.split("+")))
+        forms = " and ".join(dict.fromkeys(TEXT_FORMS[form] for row in used for form in row.text_form.split("+")))
         counted = {row.task: row.counted for row in reversed(used) if row.task not in SUITES}
         scored = ", ".join(f"{task_title(task)} ({n})" for task, n in reversed(counted.items()))
-        return "; ".join([f"{scaled} x 100 of {scored}", *made, f"{text_forms} text"])
+        return "; ".join([f"{scaled} x 100 of {scored}", *made, forms])
 
     def _protocol(self, used: Sequence[Row]) -> str:
         line = self._scale(used)

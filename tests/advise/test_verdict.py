@@ -209,7 +209,7 @@ def test_docstrings_choose_between_likely_recipes_and_must_not_speak_against_the
         geometry(CONE), [], "no pairs.", shape=RAW_SHAPE, likely=("whitening(8)", "whitening"), stand_in=said
     )
     assert (decision.system, decision.standing) == (system, standing)
-    assert any("On 1,200 held-out docstring pairs" in reason for reason in decision.reasons)
+    assert any("On 1,200 docstring pairs" in reason for reason in decision.reasons)
 
 
 def test_only_some_candidates_may_be_advised():

@@ -241,4 +241,4 @@ def test_systems_that_are_the_same_are_not_merged(evaluate, namesakes, tiny_bert
 
 def test_the_first_line_counts_the_pairs_and_queries_of_each_task(evaluate, fitted, data):
     _, out, _ = evaluate(fitted, "--tasks", "news", "--retrieval", data / "faq.tsv", "--resamples", 0)
-    assert out.startswith("cosine_spearman, hit@1, mrr x 100 of news (40 pairs), faq (20 queries); ")
+    assert out.startswith("cosine_spearman, hit@1, MRR x 100 of news (40 pairs), faq (20 queries); ")
