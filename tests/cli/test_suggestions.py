@@ -67,10 +67,16 @@ def test_after_a_flow_that_was_not_trained_comes_fix_or_more_text(tmp_path):
     assert next_lines("train", given, run).startswith(fix)  # inspect names the folder fixed
 
 
-@pytest.mark.parametrize(("purpose", "words"), [("similarity", "bertflow score "), ("topic", "")])
-def test_what_comes_after_fix_suits_the_purpose(purpose, words, tmp_path):
+SCORE = "bertflow score "
+
+
+@pytest.mark.parametrize(
+    ("purpose", "changed", "words"), [("similarity", True, SCORE), ("topic", True, ""), ("topic", False, SCORE)]
+)
+def test_what_comes_after_fix_suits_the_purpose(purpose, changed, words, tmp_path):
     (tmp_path / "encoder").mkdir()
-    line = next_lines("fix", {"purpose": purpose, "vectors": None}, SimpleNamespace(folder=tmp_path, asked=None))
+    advice = SimpleNamespace(folder=tmp_path, asked=None, exported=("how to open it",) * changed)
+    line = next_lines("fix", {"purpose": purpose, "vectors": None}, advice)
     assert (words in line, " FILE" in line) == (True, bool(words))
     assert str(tmp_path / "encoder") in line
 
@@ -87,7 +93,8 @@ def test_what_comes_after_fix_suits_the_purpose(purpose, words, tmp_path):
 )
 def test_who_fixes_for_search_builds_an_index_of_the_text(tmp_path, columns, read):
     (tmp_path / "encoder").mkdir()
-    advice = SimpleNamespace(folder=tmp_path, asked=None, text=SimpleNamespace(columns=columns))
+    text = SimpleNamespace(columns=columns)
+    advice = SimpleNamespace(folder=tmp_path, asked=None, exported=(), text=text)
     given = {"purpose": "search", "text": "mine.csv", "vectors": None}
     build = f"bertflow search build {tmp_path / 'text.index'} --answers mine.csv{read} --model {tmp_path / 'encoder'}"
     assert next_lines("fix", given, advice) == f"\nnext: {build}"
