@@ -112,7 +112,8 @@ class Evidence:
         """Score raw and all candidates on both halves."""
         halves = (self.choosing,) if self.asked else (self.choosing, self.judging)
         reports = [score_sets(systems, [half], resamples=resamples, seed=seed) for half in halves]
-        return Judgement(self, reports[0], reports[-1])
+        ranked = self.kind.shown == RANKING
+        return Judgement(self, reports[0], reports[-1].beside_bm25(self.judging) if ranked else reports[-1])
 
 
 def load_evidence(labels: str | Path | Pairs, seed: int) -> Evidence:

@@ -104,6 +104,7 @@ def inspect_geometry(
     pairs: "str | Path | kinds.Pairs" = DOCSTRINGS,
     data_dir: str = "hub",
     frequencies: str | Path | None = None,
+    columns: str | None = None,
     pooling: str | None = None,
     max_length: int | None = None,
     device: str = "auto",
@@ -129,6 +130,7 @@ def inspect_geometry(
         pairs: An STS task, a table of scored pairs or of queries and texts, docstrings, or none.
         data_dir: Folder of the STS data; "hub" reads them from the hub, at pinned revisions.
         frequencies: Lines of a word and its count (default: counted in the text).
+        columns: Columns of a table that hold the text, as a,b. Found by their names by default.
         pooling: Pooling of an encoder that is not calibrated: a name, or a row such as "mean(1,2)".
         max_length: Longest sentence of such an encoder, in tokens (default: its own, else 128).
         device: Where the encoder runs: cpu, cuda, ...
@@ -170,7 +172,7 @@ def inspect_geometry(
     from bertflow.geometry.inspecting import inspect_model
 
     given, options = (compare, sentences, pairs, data_dir, frequencies), {"pooling": pooling, "max_length": max_length}
-    report = inspect_model(model, text, *given, options, device, seed, progress)
+    report = inspect_model(model, text, columns, *given, options, device, seed, progress)
     report = report if figures is None else report.draw(Path(figures), kinds, plots)
     return report if output is None else report.written(Path(output), open_report)
 

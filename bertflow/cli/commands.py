@@ -138,7 +138,7 @@ COMMANDS: Mapping[str, Row] = {
             "update": Row("replace answers by id", "update_answers", ("index",), ("skip_bad",)),
             "remove": Row("remove answers by id", "remove_answers", ("index", "ids")),
             "recalibrate": Row("send the raw embeddings through another calibrator", "recalibrate_index", ("index",)),
-            "ask": Row("rank the answers for a question", "search", ("index", "question"), ("json",)),
+            "ask": Row("rank the answers for a question", "search", ("index", "question"), ("json", "details")),
             "evaluate": Row("compute hit@k, MRR and MAP", "evaluate_search", ("index",), ("skip_bad", "json")),
             "info": Row("say what is in an index or a collection", "describe_index", ("index",), ("json", "details")),
             "example": Row("write answers, labels and text to try a search on", "write_search_example", ("folder",)),

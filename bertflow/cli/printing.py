@@ -22,7 +22,7 @@ START = re.compile(rf"(?:note|error|next): |{LABEL.pattern}|{NUMBER.pattern}")
 GAP = 3
 """Characters between two columns."""
 WORDY = 24
-"""Characters of a cell above which it is text, whose lines can be broken."""
+"""Characters of a cell above which it is text, whose lines can be broken; twice as many where it has no space."""
 NARROWED = 20
 """Characters that a column of text keeps where no terminal says how wide a table may be."""
 
@@ -80,8 +80,8 @@ def print_parts(parts: Iterable[Table | Section | str], output: object = None) -
                 continue
             for piece in fitting(one, out.width) if out.is_terminal else (one,):
                 printed = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
-                for at, (title, width) in enumerate(zip(piece.header, piece.widths, strict=True)):
-                    text = width > WORDY and (out.is_terminal or piece.prose)
+                for at, (title, wordy) in enumerate(zip(piece.header, _wordy(piece), strict=True)):
+                    text = wordy and (out.is_terminal or piece.prose)
                     look: dict[str, Any] = {"overflow": "fold"} if text else {"no_wrap": True}
                     printed.add_column(title, justify="right" if at and not text else "left", **look)
                 for line in piece.lines:
@@ -101,7 +101,7 @@ def height(parts: Iterable[Table | Section | str]) -> int:
 def fitting(table: Table, width: int) -> Iterator[Table]:
     """The table in pieces that are no wider, each with the first column; whole where it has text that can be broken."""
     widths, first = table.widths, 1
-    if max(widths) > WORDY or len(widths) == 1:
+    if any(_wordy(table)) or len(widths) == 1:
         yield table
         return
     while first < len(widths):
@@ -111,3 +111,9 @@ def fitting(table: Table, width: int) -> Iterator[Table]:
         header, *lines = [(line[0], *line[first:last]) for line in (table.header, *table.lines)]
         yield Table(header, tuple(lines))
         first = last
+
+
+def _wordy(table: Table) -> list[bool]:
+    """Whether the cells of each column are text."""
+    longest = (max(column, key=len) for column in zip(table.header, *table.lines, strict=True))
+    return [len(cell) > (WORDY if " " in cell else 2 * WORDY) for cell in longest]

@@ -52,7 +52,7 @@ COLUMNS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "labeled": (("text", "label"), ("sentence", "label"), ("word", "label")),
     "answers": (
         *(("text", "questions"), ("answer", "questions"), ("answer", "question")),
-        # A title is found as a past question is.
+        # A title is found as a past question is, and stands before its text.
         *(("text", "title"), ("description", "title"), ("body", "title"), ("body", "subject")),
         *(("text",), ("answer",), ("description",), ("body",)),
     ),

@@ -33,6 +33,8 @@ DIGITS = 15
 """Most digits of a count, so that sums of counts are exact."""
 SEPARATOR = "||"
 """Mark between the past questions of an answer in one cell."""
+TITLES = ("title", "subject", "name")
+"""Names of a column of titles; they are past questions, and stand before their texts as well."""
 Place = Callable[[str], RowError]
 """Place where a sentence was read: it gives the error of its row, for a reason."""
 
@@ -183,7 +185,8 @@ def load_answers(path: str | Path, columns: str | None = None, numbered: bool = 
 
     def answer(row: TableRow) -> Answer:
         name = row.name(0) if start else str(len(found) + 1)
-        made = Answer(name, row.text(start).strip(), _past(row, *row.cells[start + 1 :]))
+        text, past = row.text(start).strip(), _past(row, *row.cells[start + 1 :])
+        made = Answer(name, f"{past[0]}\n{text}" if past and names[-1].casefold() in TITLES else text, past)
         if (before := found.setdefault(made.id, row.number)) != row.number:
             raise row.bad(
                 f"the id {shown(made.id)} is already in {table.unit} {before}. "

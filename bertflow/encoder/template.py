@@ -1,7 +1,7 @@
 """A template around every sentence: the hidden state of its mask is an embedding, which masked-word models learned.
 
     [CLS] This sentence of " A man is playing . " means [MASK] . [SEP]      mask             the mask's hidden state
-    [CLS] This sentence of "                    " means [MASK] . [SEP]      denoised-mask    less the template's own
+    [CLS] This sentence of "                    " means [MASK] . [SEP]      denoised-mask    minus the template's own
 
 What the template says by itself is its hidden state without a sentence, the tokens behind standing as far back as they
 do behind the sentence: their positions leave room for it. So the bias depends on the length of the sentence alone.

@@ -23,7 +23,7 @@ from bertflow.evaluation.aggregation import AGGREGATIONS
 from bertflow.evaluation.bm25 import BM25, bm25_values
 from bertflow.evaluation.mteb_files import MAIN_SCORE, mteb_files, predictions_csv
 from bertflow.evaluation.names import poolings_differ
-from bertflow.evaluation.score_table import CORRELATIONS, METRIC_TITLES, Column, Row, ScoreTable, SystemFacts
+from bertflow.evaluation.score_table import CORRELATIONS, METRIC_TITLES, Column, Place, Row, ScoreTable, SystemFacts
 from bertflow.evaluation.significance import LEVEL
 from bertflow.files import write_text
 from bertflow.results import AbstractResult, Parts
@@ -43,7 +43,7 @@ class Report(ScoreTable, AbstractResult):
     """What ``evaluate`` and its parts give back.
 
     Attributes:
-        plain: Lines of the table below the systems: what needs no encoder.
+        plain: What needs no encoder, by the name of its line of the table, below the systems.
         beside: Sections right below the scores, whose columns they have.
         sections: Tables below all.
         data: More numbers for the JSON, by name.
@@ -51,7 +51,7 @@ class Report(ScoreTable, AbstractResult):
         below: Thresholds that were missed, in words.
     """
 
-    plain: tuple[tuple[str, ...], ...] = ()
+    plain: Mapping[str, Mapping[Place, float]] = field(default_factory=dict)
     beside: tuple[Section, ...] = ()
     sections: tuple[Section, ...] = ()
     data: Mapping[str, Any] = field(default_factory=dict)
@@ -75,13 +75,14 @@ class Report(ScoreTable, AbstractResult):
     def beside_bm25(self, pairs: Pairs) -> "Report":
         """The report with a line on how words in common rank the texts of some queries."""
         values = bm25_values(pairs)
-        found = (values.get(one.place.metric) if one.place.task == pairs.task else None for one in self.columns)
-        return replace(self, plain=((BM25, *map(number, found)),), data={**self.data, BM25: values})
+        places = {Place(pairs.task, "all", metric): value for metric, value in values.items()}
+        return replace(self, plain={BM25: places}, data={**self.data, BM25: values})
 
     def table(self, columns: Sequence[Column] | None = None) -> Table:
-        """The values, x 100; below them, in the own columns, what needs no encoder."""
-        scores = super().table(columns)
-        return scores if columns else replace(scores, lines=(*scores.lines, *self.plain))
+        """The values, x 100; below them what needs no encoder."""
+        scores, places = super().table(columns), [one.place for one in columns or self.columns]
+        plain = ((name, *(number(values.get(place)) for place in places)) for name, values in self.plain.items())
+        return replace(scores, lines=(*scores.lines, *plain))
 
     def comparison(self) -> list[str]:
         """The best system against each other one, on the suite or else the first column; each kind of task apart.
@@ -136,8 +137,7 @@ class Report(ScoreTable, AbstractResult):
 
     def captions(self) -> list[str]:
         """How the numbers of the table were made: one line for all, one for each system."""
-        used = self._used
-        return [self._protocol(used), *(_system_line(system, used) for system in self.shown)]
+        return [self._protocol(used := self._used), *(_system_line(system, used) for system in self.shown)]
 
     def missed(self) -> str:
         """The thresholds that were missed."""

@@ -125,6 +125,7 @@ def open_encoder(model: "Model | None", device: str, **options: Any) -> SharedPa
 def inspect_model(
     model: "Model | None",
     text: Text | None,
+    columns: str | None,
     compare: str | None,
     n: int,
     given: str | Path | Pairs,
@@ -146,7 +147,7 @@ def inspect_model(
         sentences, natural = docstring_corpus(DOCSTRING_PAIRS, seed=seed)
         source, known = natural.source, natural if given == DOCSTRINGS else known
     if isinstance(text, str | Path):
-        sentences, source = load_sentences(text), Path(text).name
+        sentences, source = load_sentences(text, columns.split(",") if columns else None), Path(text).name
     elif text is not None:
         sentences, source = list(dict.fromkeys(text)), "sentences that were given"
     order = seeded_order(len(enough_text(sentences, 2 * FEWEST)), seed)
@@ -170,6 +171,11 @@ def inspect_model(
     apart = f"{len(fitted_on):,} other sentences of this text"
     facts = {"text": source, "fitted on": f"what {opened.name} was fitted on" if refitted else apart}
     n = FIX_NEEDS if text is None else len({*map(text_key, sentences)})
-    how = {"calibrated": opened.calibrator is not None, "text": text, "n": n, "options": option_words(**options)}
+    how = {
+        "calibrated": opened.calibrator is not None,
+        "text": text,
+        "n": n,
+        "options": option_words(columns=columns, **options),
+    }
     name = "the embedded MiniLM" if model is None else opened.name
     return replace(make_report(f"Geometry report: {name}", material, facts, then=next_command(model, **how)), n=n)

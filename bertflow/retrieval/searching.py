@@ -28,12 +28,14 @@ from bertflow.retrieval.collection_index import CollectionIndex
 from bertflow.retrieval.index import AnswerIndex
 from bertflow.retrieval.ranking import Hit, ranks_of
 from bertflow.scoring.domain import UNCHECKED, DomainCheck
-from bertflow.tables import Table, interval, number, write_rows
+from bertflow.tables import Table, interval, number, shortened, write_rows
 
 Opener: TypeAlias = Callable[[], AbstractContextManager[AnswerIndex | CollectionIndex]]
 """What ``bertflow.retrieval.indexing.opener`` gives."""
 AS_IT_IS = "index as it is"
 """Name of an index whose queries are not moved, beside the encoder that moves them."""
+LONG = 160
+"""Characters of a text that a terminal shows."""
 DIFFERENCE_KEYS = ("metric", "difference", "ci_low", "ci_high", "p_bootstrap")
 """What ``SearchScores`` says of a ``Difference``."""
 
@@ -46,18 +48,23 @@ class Hits(AbstractResult):
     unchecked: bool = False
     """Whether it is not known if the question is in domain of the text that the encoder was fitted on."""
 
-    def parts(self) -> Iterator[str]:
+    def parts(self, most: int | None = None) -> Iterator[str]:
         """A line an answer, and the past question by which it was found; of a long text the chunk alone.
 
         In a collection the score is followed by the percent of random pairs of its rows that are less alike.
+
+        Args:
+            most: Characters of a text that are shown (default: all).
         """
-        for place, hit in enumerate(self.hits, start=1):
+        texts = [" ".join((hit.text if hit.chunk is None else hit.matched).split()) for hit in self.hits]
+        for place, (hit, text) in enumerate(zip(self.hits, texts, strict=True), start=1):
             where = "" if hit.chunk is None else f"[chunk {hit.chunk}, {hit.start}:{hit.stop}]  "
             percent = "" if hit.percentile is None else f"  {hit.percentile:.2f} %"
-            text = hit.text if hit.chunk is None else hit.matched
-            yield f"{place}. {hit.score:.3f}{percent}  {hit.id}  {where}{' '.join(text.split())}"
+            yield f"{place}. {hit.score:.3f}{percent}  {hit.id}  {where}{shortened(text, most or len(text))}"
             if hit.chunk is None and hit.matched != hit.text:
                 yield f"          found by: {hit.matched}"
+        if most and any(len(text) > most for text in texts):
+            yield "Long texts are cut; --details shows them whole."
         if any(hit.out_of_domain for hit in self.hits):
             yield (
                 "The question is out of domain: it is unlike the text that the encoder was fitted on, so its scores "
@@ -67,6 +74,10 @@ class Hits(AbstractResult):
             yield "The index is empty."
         elif self.unchecked:
             yield UNCHECKED
+
+    def answer(self) -> Iterator[str]:
+        """The same, with long texts cut, so that all is seen at once."""
+        return self.parts(LONG)
 
     def to_json(self) -> str:
         """A list of the answers."""
@@ -101,7 +112,7 @@ class SearchScores(AbstractResult):
     differences: Sequence[Mapping[str, Any]]
 
     def parts(self) -> Iterator[Table | str]:
-        """What was ranked, the scores x 100, and what can be told apart."""
+        """What was ranked, the scores x 100, and the differences."""
         counted = f"{how_many(self.questions, 'questions')}, {how_many(self.answers, 'answers')}"
         yield f"{counted}; x 100; ties count against the index."
         cells: dict[str, list[str]] = {}

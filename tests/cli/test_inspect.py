@@ -88,6 +88,15 @@ def test_it_measures_before_and_after_and_says_what_it_left_out(inspect, tiny_be
     assert page.count("<img alt=") == page.count("data:image/svg+xml;base64,") == 11
 
 
+def test_the_columns_of_a_table_are_named_and_wrong_ones_refused(tiny_bert, tmp_path, capsys, error_line):
+    table = tmp_path / "mine.csv"
+    table.write_text("".join(["sku,said\n", *(f"{at},{text}\n" for at, text in enumerate(sentences()))]))
+    given = ["inspect", tiny_bert, "--text", table, "--pairs", "none", "--compare", "raw", "--device", "cpu"]
+    assert main([*map(str, [*given, "--columns", "said", "--output", tmp_path / "seen"])]) == 0
+    assert "using column said" in capsys.readouterr().err
+    assert "no column 'nope'" in error_line(*given, "--columns", "nope")
+
+
 def test_a_flow_that_was_not_trained_has_no_column(inspect, tiny_bert):
     code, out, err, _ = inspect(tiny_bert, "--pairs", "none", flow=True)
     assert (code, out.splitlines()[3].split()) == (0, ["raw", "whitening", "wanted"])

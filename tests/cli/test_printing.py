@@ -78,3 +78,10 @@ def test_the_pieces_of_a_table_hold_all_columns_once(width):
     assert all([line[0] for line in piece.lines] == ["raw", "flow"] for piece in pieces)
     assert all(sum(one + GAP for one in piece.widths) <= width for piece in pieces) or width == 1
     assert [*fitting(Table(("alone",), (("1",),)), width)] == [Table(("alone",), (("1",),))]
+
+
+def test_a_long_name_is_no_text_and_stays_whole():
+    name = "faint-sif+ridge(50)+crops"
+    table = Table(("system", *"abcdef"), ((name, *["0.123456"] * 6),))
+    assert [piece.lines[0][0] for piece in fitting(table, 60)] == [name] * 3
+    assert len([*fitting(Table(("query", "a"), (("words " * 9, "1"),)), 60)]) == 1

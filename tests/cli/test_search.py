@@ -63,6 +63,18 @@ def test_a_question_out_of_domain_is_said(folder, tiny_bert, told):
     assert "domain" not in told("search", "ask", "faq.index", strange), "nothing was fitted"
 
 
+def test_of_a_long_text_the_beginning_is_shown(folder, told):
+    long = "A very long cat sleeps. " * 20
+    (folder / "long.jsonl").write_text(lines([{"id": "long", "text": long}, {"id": "short", "text": "A dog."}]))
+    told("search", "add", "faq.index", "--answers", "long.jsonl")
+    ask = ("search", "ask", "faq.index", long, "-k", "1")
+    cut, whole = told(*ask), told(*ask, "--details")
+    assert "A very long cat..." not in cut and "details shows" in cut and len(cut) < 400
+    assert " ".join(long.split()) in whole and "details shows" not in whole
+    assert json.loads(told(*ask, "--json"))[0]["text"] == long.strip()
+    assert "details shows" not in told("search", "ask", "faq.index", "A dog.", "-k", "1")
+
+
 def test_a_recalibrated_index_remembers_its_new_encoder(folder, told):
     done = told("search", "recalibrate", "faq.index", "--model", "whitened")
     assert "calibrated by Whitening(n_components=4)" in done

@@ -95,9 +95,12 @@ def test_a_table_with_other_columns_is_told_what_they_may_be(write, refusal):
 @pytest.mark.parametrize(
     "header", ["id,subject,body,status", "id,Title,body,status", "id,title,text,author", "id,title,description,price"]
 )
-def test_a_text_is_found_by_its_title_as_well(write, header):
+def test_a_text_is_found_by_its_title_as_well_which_stands_before_it(write, header):
     path = write("tickets.csv", f"{header}\n7,A pen,It does not write.,3\n8,,Nor does it erase.,3\n")
-    assert load_answers(path) == [Answer("7", "It does not write.", ("A pen",)), Answer("8", "Nor does it erase.")]
+    assert load_answers(path) == [
+        Answer("7", "A pen\nIt does not write.", ("A pen",)),
+        Answer("8", "Nor does it erase."),
+    ]
 
 
 def test_the_body_of_a_ticket_without_a_subject_is_its_text(write):
