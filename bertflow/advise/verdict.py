@@ -37,7 +37,10 @@ SEARCH_ONLY = "These labels measure search. What they prove can harm similarity 
 PROVEN = "proven on your text"
 LIKELY = "likely, not proven on your text"
 FOR_SEARCH = "proven on your text for search, likely for other uses"
-HELPED = "Calibration improved 24 of 25 other encoders with such a geometry, by 3 to 28 points of STS (Spearman)."
+HELPED = (
+    "Calibration improved 24 of 25 other encoders with such a geometry, by 3 to 28 points of agreement with human "
+    "scores (STS, Spearman)."
+)
 UNKNOWN = (
     "Vectors do not say how their encoder was made. If it was made for sentences, as those of most services and of "
     "sentence-transformers are, calibration may cost 1 to 5 points of similarity, though it helped search."

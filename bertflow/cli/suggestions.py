@@ -114,11 +114,11 @@ def _train(given: Given, run: Any, name: str = "train") -> list[Words]:
     if not (run.folder / "calibrator").is_dir():
         return [["inspect", run.folder / "encoder"]]
     text = several(getattr(given.get("text"), "sentences", None) or ())
-    if getattr(run.record, "untrained", ""):
-        opened, own = given.get("encoder") or {}, text[0] if len(text) == 1 else None
+    if getattr(run.record, "untrained", "") and (opened := given.get("encoder") or {}).get("model"):
+        own = text[0] if len(text) == 1 else None
         how = {"n": run.record.n_train + run.record.n_held_out, "options": _options(opened, "pooling", "max_length")}
         # inspect names the folder fixed
-        return _after(opened.get("model"), f"{run.folder}-fixed", calibrated=False, text=own, **how)
+        return _after(opened["model"], f"{run.folder}-fixed", calibrated=False, text=own, **how)
     judged = ["evaluate", run.folder, "--retrieval", "FILE" if text else DOCSTRINGS, "--compare", "raw,whitening"]
     return [f"{LABELED}{_typed(judged)}" if text else judged]
 

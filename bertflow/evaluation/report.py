@@ -23,8 +23,8 @@ from bertflow.evaluation.aggregation import AGGREGATIONS
 from bertflow.evaluation.bm25 import BM25, bm25_values
 from bertflow.evaluation.mteb_files import MAIN_SCORE, mteb_files, predictions_csv
 from bertflow.evaluation.names import poolings_differ
-from bertflow.evaluation.score_table import CORRELATIONS, METRIC_TITLES, Column, Place, Row, ScoreTable, SystemFacts
-from bertflow.evaluation.significance import LEVEL
+from bertflow.evaluation.score_table import CORRELATIONS, METRIC_TITLES, Column, Row, ScoreTable, SystemFacts
+from bertflow.evaluation.significance import LEVEL, Place
 from bertflow.files import write_text
 from bertflow.results import AbstractResult, Parts
 from bertflow.tables import REST, UNSCALED, Section, Strong, Table, interval, number
@@ -85,10 +85,7 @@ class Report(ScoreTable, AbstractResult):
         return replace(scores, lines=(*scores.lines, *plain))
 
     def comparison(self) -> list[str]:
-        """The best system against each other one, on the suite or else the first column; each kind of task apart.
-
-        Where one flow has several seeds, it is their mean that is compared.
-        """
+        """The best system against each other one, on the suite or the first column of a kind; seeds by their mean."""
         return [self._versus(lead, best, other) for lead, best, others in self.leads() for other in others]
 
     def summary(self) -> Iterator[str]:
@@ -137,7 +134,8 @@ class Report(ScoreTable, AbstractResult):
 
     def captions(self) -> list[str]:
         """How the numbers of the table were made: one line for all, one for each system."""
-        return [self._protocol(used := self._used), *(_system_line(system, used) for system in self.shown)]
+        used = self._used
+        return [self._protocol(used), *(_system_line(system, used) for system in self.shown)]
 
     def missed(self) -> str:
         """The thresholds that were missed."""
@@ -222,8 +220,8 @@ class Report(ScoreTable, AbstractResult):
 
     def _scale(self, used: Sequence[Row]) -> str:
         """What the numbers are, and of how many pairs or queries."""
-        metrics = dict.fromkeys(row.metric for row in used if not row.metric.endswith(UNSCALED))
-        scaled = ", ".join(METRIC_TITLES.get(name, name) for name in metrics)
+        metrics = [row.metric for row in used if not row.metric.endswith(UNSCALED)]
+        scaled = ", ".join(dict.fromkeys(METRIC_TITLES.get(name, name) for name in metrics))
         names = dict.fromkeys(row.aggregation for row in used if row.metric.endswith(CORRELATIONS))
         made = [f"aggregation {name} ({AGGREGATIONS[name].meaning})" for name in names]
         forms = " and ".join(dict.fromkeys(TEXT_FORMS[form] for row in used for form in row.text_form.split("+")))

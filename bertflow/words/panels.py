@@ -30,8 +30,8 @@ OFFSETS = ("cosine of the two", "length of the first", "length of the second", "
 """What is printed of two offsets: the first as vectors, the others as scalars."""
 TIE = 1e-6
 """Cosines that differ by less are level: layer 0 of one word in one place is the same row, up to rounding."""
-LINES, VERDICTS = 6, 2
-"""Lines of the table, and sentences below it, in an answer of 24 lines."""
+LINES, VERDICTS, NEAREST = 6, 2, 3
+"""Lines of the table, sentences below it, and nearest words, in an answer of 24 lines."""
 NAMED = 3
 """Most poolings that a sentence names."""
 
@@ -149,9 +149,7 @@ class StudyResult(AbstractResult):
             yield self._section(
                 title, {name: methodcaller("offset", at, number) for number, name in enumerate(OFFSETS)}
             )
-        for sum_, found in self.nearest.items():
-            listed = ", ".join(f"{word} {cosine:.3f}" for word, cosine in found.items())
-            yield f"{sum_}: the nearest static vectors are {listed}."
+        yield from self._neighbors()
         yield from self.verdicts()
         if self.written:
             yield self.written
@@ -168,6 +166,7 @@ class StudyResult(AbstractResult):
         section = self._section(title, cells, shown)
         lines, verdicts = section.table.lines, [*self.verdicts()]
         yield replace(section, table=replace(section.table, lines=lines[:LINES]))
+        yield from [*self._neighbors(NEAREST)][:1]
         yield from verdicts[:VERDICTS]
         yield f"All layers and distances: {REST.split(',')[0] if self.written else REST}. {self.written}".rstrip()
 
@@ -180,6 +179,12 @@ class StudyResult(AbstractResult):
             values = map(value, [self.static, *(self.panels[one][context] for one in poolings)])
             lines.append((name, context, *map(cell, values)))
         return Section(title, Table(("", "context", STATIC, *poolings), tuple(lines)))
+
+    def _neighbors(self, most: int | None = None) -> Iterator[str]:
+        """The words whose static vectors are nearest to each sum of words."""
+        for sum_, found in self.nearest.items():
+            listed = ", ".join(f"{word} {cosine:.3f}" for word, cosine in [*found.items()][:most])
+            yield f"{sum_}: the nearest static vectors are {listed}."
 
     def verdicts(self) -> Iterator[str]:
         """What the study says, in sentences, with the numbers behind them."""

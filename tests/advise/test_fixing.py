@@ -23,10 +23,12 @@ from bertflow.data.sts import load_sts
 from bertflow.encoder.cutting import measure_cut
 from bertflow.encoder.transformer import StaticEncoder, TransformerEncoder
 from bertflow.errors import DataError
+from bertflow.evaluation.bm25 import BM25, bm25_values
 from bertflow.evaluation.evaluating import evaluate_retrieval, score_sets
 from bertflow.export.targets import write_export
 from bertflow.scoring.scores import ScoreCalibrator
 from bertflow.similarity import SIMILARITIES
+from bertflow.tables import number
 from bertflow.text_keys import text_key
 
 from ..texts import COLORED as WORDS
@@ -122,6 +124,10 @@ def test_for_search_mined_pairs_decide_before_graded_labels(encoder, tmp_path):
     assert [one.evidence.kind.title for one in advice.evidence] == ["mined pairs", "graded labels"]
     assert advice.verdict == "whiten"
     assert not any("Mined pairs measure search" in reason for reason in advice.reasons)
+    ranked, graded = (one.section().table for one in advice.evidence)
+    assert [line[0] for line in ranked.lines] == ["raw", "whitening", BM25]
+    assert ranked.lines[-1][1:3] == tuple(map(number, bm25_values(advice.evidence[0].evidence.judging).values()))
+    assert [line[0] for line in graded.lines] == ["raw", "whitening"]
     undecided = replace(advice, evidence=advice.evidence[1:], standing=LIKELY, folder=tmp_path)
     assert "prove     with --labels FILE, more pairs (the 150 given are too few to tell)" in [*undecided.answer()]
 
