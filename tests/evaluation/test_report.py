@@ -71,8 +71,8 @@ def test_captions_say_how_the_numbers_were_made(pairs):
     report = score_sets({"it": ToyEncoder(hashes=None)}, [pairs], resamples=50)
     assert replace(report, aggregation="wmean").captions() == [
         "cosine_spearman x 100 of toy (60 pairs); aggregation wmean (mean over the sub-sets of a task, weighted by "
-        "their pairs); text as written. 95 % intervals from 400 bootstrap resamples of pairs or queries (BCa); seed 0. Significant: p < "
-        "0.05 by the paired bootstrap.",
+        "their pairs); text as written. 95 % intervals from 400 bootstrap resamples of pairs or queries (BCa); seed 0. "
+        "Significant: p < 0.05 by the paired bootstrap.",
         "it: encoder toy, pooling mean, max length 128, it is not recorded how much of the scored text was in the "
         "fitting text.",
     ]
