@@ -53,16 +53,16 @@ STEEP_MAPS: Mapping[str, str] = {"search": "ridge(4)", "topic": "ridge(4)"}
 CROPPED = ("search", "all")
 """Purposes in which queries are moved by the gap between crops and documents, where many directions hold the variance;
 where few do, it gained nothing (benchmarks/EXPLORED.md)."""
-SAFE: Mapping[bool, str] = {True: "faint-sif+ridge(50),ridge(50),faint-sif", False: "faint-sif"}
+SAFE: Mapping[bool, str] = {True: "faint-sif+ridge(50),ridge(50),faint-sif", False: "faint-sif+abtt(1),faint-sif"}
 """Candidates where something speaks against the likely map, if few directions hold the variance of other text as well,
 and if many do. They are held to all purposes; the first that can be fitted and that nothing speaks against is used."""
 SAFE_OF_TOPIC: Mapping[bool, str] = {True: "soft-sif+ridge(16),ridge(16)", False: "soft-sif+abtt(1),abtt(1)"}
 """Candidates for topic in their place."""
 CHANGED: Mapping[str, str] = {
-    "search": "search by -3 to +27 points",
+    "search": "search by -3 to +30 points",
     "topic": "neighbors of one kind by 0 to +53 points",
     "similarity": "the ranking of pairs by 0 to +13 points (Spearman)",
-    "all": "search by -3 to +6 points, and neighbors of one kind by -1 to +36",
+    "all": "search by -3 to +6 points, and neighbors of one kind by 0 to +36",
 }
 """Effect of the safe candidates on other narrow texts, at worst and at best (benchmarks/harm.md, EXPLORED.md)."""
 FAINT = 60
@@ -71,7 +71,7 @@ queries name the thing (benchmarks/EXPLORED.md)."""
 COSTS: Mapping[str, str] = {
     "similarity": "up to 12 points of neighbors of one kind (P@10)",
     "search": "up to 10 points of neighbors of one kind (P@10)",
-    "topic": "up to 9 points of search in other words (P@10)",
+    "topic": "up to 28 points of search (P@10)",
 }
 """Cost of what is written for a purpose to another one, at worst; without a row there is none (benchmarks/harm.md)."""
 ONE_TOKEN_COST = "up to 18 points of neighbors of one kind (P@10), since a mean takes the place of one token"

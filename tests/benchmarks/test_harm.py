@@ -99,7 +99,7 @@ def test_a_catalogue_is_not_whitened(harm, minilm):
 
 @pytest.mark.parametrize(
     ("steep", "pooling", "system"),
-    [(60, "cls(3)", "faint-sif"), (1000, "mean(1,2)", "faint-sif+ridge(50)"), (1000, "cls(3)", "ridge(50)")],
+    [(60, "cls(3)", "faint-sif+abtt(1)"), (1000, "mean(1,2)", "faint-sif+ridge(50)"), (1000, "cls(3)", "ridge(50)")],
 )
 def test_a_mean_takes_the_place_of_one_token_for_search_if_the_encoder_spreads_other_text(
     harm, minilm, monkeypatch, steep, pooling, system
