@@ -286,17 +286,20 @@ def test_a_pooling_of_one_token_is_kept_unless_a_purpose_is_named():
     assert (first("all"), first("all", n=FEW - 1)) == ("soft-sif+ridge(50)+crops", "faint-sif+ridge(50)+crops")
 
 
+SPREAD = ["faint-sif+abtt(1)", "faint-sif"]
+
+
 @pytest.mark.parametrize(
     ("purpose", "words", "one_token", "spread", "steep"),
     [
-        ("similarity", 900, False, ["faint-sif+abtt(1)", "faint-sif"], ["faint-sif+ridge(50)", "ridge(50)", "faint-sif"]),
+        ("similarity", 900, False, SPREAD, ["faint-sif+ridge(50)", "ridge(50)", "faint-sif"]),
         ("similarity", 900, True, ["ridge(50)"], ["ridge(50)"]),
         ("similarity", 40, False, [], []),
-        ("search", 900, True, ["faint-sif+abtt(1)", "faint-sif"], ["ridge(50)"]),
+        ("search", 900, True, SPREAD, ["ridge(50)"]),
         ("search", 59, False, [], []),
         ("topic", 60, False, ["soft-sif+abtt(1)", "abtt(1)"], ["soft-sif+ridge(16)", "ridge(16)"]),
         ("topic", 60, True, ["ridge(16)"], ["ridge(16)"]),
-        ("all", 900, False, ["faint-sif+abtt(1)", "faint-sif"], ["faint-sif+ridge(50)", "ridge(50)", "faint-sif"]),
+        ("all", 900, False, SPREAD, ["faint-sif+ridge(50)", "ridge(50)", "faint-sif"]),
         ("all", 900, True, ["ridge(50)"], ["ridge(50)"]),
         ("all", 40, True, [], []),
     ],

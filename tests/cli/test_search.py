@@ -69,7 +69,6 @@ def test_of_a_long_text_the_beginning_is_shown(folder, told):
     told("search", "add", "faq.index", "--answers", "long.jsonl")
     ask = ("search", "ask", "faq.index", long, "-k", "1")
     cut, whole = told(*ask), told(*ask, "--details")
-    assert len(cut) < 400
     assert ["details shows" in said for said in (cut, whole)] == [True, False]
     assert " ".join(long.split()) in whole
     assert json.loads(told(*ask, "--json"))[0]["text"] == long.strip()
