@@ -76,7 +76,7 @@ class Hits(AbstractResult):
             yield UNCHECKED
 
     def answer(self) -> Iterator[str]:
-        """The same, with long texts cut, so that all is seen at once."""
+        """All of it, with long texts cut, so that it is seen at once."""
         return self.parts(LONG)
 
     def to_json(self) -> str:

@@ -30,7 +30,7 @@ OFFSETS = ("cosine of the two", "length of the first", "length of the second", "
 """What is printed of two offsets: the first as vectors, the others as scalars."""
 TIE = 1e-6
 """Cosines that differ by less are level: layer 0 of one word in one place is the same row, up to rounding."""
-LINES, VERDICTS, NEAREST = 6, 2, 3
+LINES, VERDICTS, NEAREST = 6, 2, 2
 """Lines of the table, sentences below it, and nearest words, in an answer of 24 lines."""
 NAMED = 3
 """Most poolings that a sentence names."""

@@ -94,7 +94,7 @@ def test_the_columns_of_a_table_are_named_and_wrong_ones_refused(tiny_bert, tmp_
     given = ["inspect", tiny_bert, "--text", table, "--pairs", "none", "--compare", "raw", "--device", "cpu"]
     assert main([*map(str, [*given, "--columns", "said", "--output", tmp_path / "seen"])]) == 0
     assert "using column said" in capsys.readouterr().err
-    assert "no column 'nope'" in error_line(*given, "--columns", "nope")
+    assert "no column 'nope'" in error_line(main([*map(str, given), "--columns", "nope"]), 3)
 
 
 def test_a_flow_that_was_not_trained_has_no_column(inspect, tiny_bert):
