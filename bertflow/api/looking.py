@@ -160,6 +160,8 @@ def inspect_geometry(
     require_page(output, open_report)
     require_place(output, folder=True, new=True)
     require_files(text, frequencies)
+    if columns and not isinstance(text, str | Path):
+        raise UsageError("columns are those of a table of text. Give the table as text, or leave columns out.")
     if format and figures is None:
         raise UsageError("format is for the files of pictures in the folder figures. Give both or neither.")
     require_place(figures, folder=True, new=True, by="figures")

@@ -17,7 +17,7 @@ from bertflow.calibration.closed_forms import Whitening
 from bertflow.calibration.flow import FlowCalibrator
 from bertflow.calibration.spelling import parse_systems
 from bertflow.data import DOCSTRINGS
-from bertflow.data.corpus import count_words, drawn_rows, load_sentences, read_frequencies
+from bertflow.data.corpus import TextSource, count_words, drawn_rows, load_sentences, read_frequencies
 from bertflow.data.docstrings import DOCSTRING_PAIRS, docstring_corpus
 from bertflow.data.pairs import Pairs
 from bertflow.data.sts import StsSource
@@ -141,13 +141,16 @@ def inspect_model(
     named = isinstance(given, str | Path) and given not in (NONE, DOCSTRINGS)
     if named:
         StsSource(str(given), data_dir)
+    chosen = columns.split(",") if columns else None
+    if isinstance(text, str | Path):
+        TextSource([text], chosen)  # refuses before the encoder is opened
     opened = open_encoder(model, device, **options)
     known = pairs.load_scored_pairs(str(given), data_dir) if named else given if isinstance(given, Pairs) else None
     if given == DOCSTRINGS or text is None:
         sentences, natural = docstring_corpus(DOCSTRING_PAIRS, seed=seed)
         source, known = natural.source, natural if given == DOCSTRINGS else known
     if isinstance(text, str | Path):
-        sentences, source = load_sentences(text, columns.split(",") if columns else None), Path(text).name
+        sentences, source = load_sentences(text, chosen), Path(text).name
     elif text is not None:
         sentences, source = list(dict.fromkeys(text)), "sentences that were given"
     order = seeded_order(len(enough_text(sentences, 2 * FEWEST)), seed)

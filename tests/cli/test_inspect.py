@@ -95,6 +95,7 @@ def test_the_columns_of_a_table_are_named_and_wrong_ones_refused(tiny_bert, tmp_
     assert main([*map(str, [*given, "--columns", "said", "--output", tmp_path / "seen"])]) == 0
     assert "using column said" in capsys.readouterr().err
     assert "no column 'nope'" in error_line(main([*map(str, given), "--columns", "nope"]), 3)
+    assert "Give the table as text" in error_line(main(["inspect", str(tiny_bert), "--columns", "said"]), 2)
 
 
 def test_a_flow_that_was_not_trained_has_no_column(inspect, tiny_bert):
