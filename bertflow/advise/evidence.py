@@ -112,7 +112,7 @@ class Evidence:
         """Score raw and all candidates on both halves."""
         halves = (self.choosing,) if self.asked else (self.choosing, self.judging)
         reports = [score_sets(systems, [half], resamples=resamples, seed=seed) for half in halves]
-        ranked = self.kind.shown == RANKING
+        ranked = self.judging.kind == "retrieval"
         return Judgement(self, reports[0], reports[-1].beside_bm25(self.judging) if ranked else reports[-1])
 
 

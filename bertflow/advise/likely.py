@@ -73,7 +73,8 @@ COSTS: Mapping[str, str] = {
     "search": "up to 10 points of neighbors of one kind (P@10)",
     "topic": "up to 28 points of search (P@10)",
 }
-"""Cost of what is written for a purpose to another one, at worst; without a row there is none (benchmarks/harm.md)."""
+"""Cost of what is written for a purpose to another one, at worst; without a row there is none (benchmarks/harm.md,
+EXPLORED.md)."""
 ONE_TOKEN_COST = "up to 18 points of neighbors of one kind (P@10), since a mean takes the place of one token"
 """Cost of search where the own pooling of the encoder reads one token."""
 ONE_TOKEN = ("cls", "pooler", "last-token", *TEMPLATED)
