@@ -189,7 +189,7 @@ class Shape:
 
     def __str__(self) -> str:
         """The number behind it."""
-        tuned = f"; without a map only layers that were tuned for sentences use more than {CALIBRATED:g}"
+        tuned = f"; without a map, only layers tuned for sentences use more than {CALIBRATED:g}"
         said = f"The embeddings use {self.spread:.0f} of {self.dim} directions (participation ratio"
         return f"{said}); {self.made}." if self.made else f"{said}{tuned})."
 

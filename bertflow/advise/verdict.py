@@ -64,8 +64,8 @@ WORSE = "So {} is not used."
 RESCALED = "Percentiles (`bertflow score`) correct that, and change no ranking."
 SPANS_FEWER = "the sentences span fewer directions"
 NOTHING = "Nothing was tried: {} cannot be fitted ({}). Give more text, or name another candidate."
-NAMING = "on other texts, --purpose search gained 3 more points in search"
-FOR_TOPIC = "on other texts, --purpose topic gained 9 points in neighbors of one kind"
+NAMING = "on other texts, --purpose search was 3 points better in search"
+FOR_TOPIC = "on other texts, --purpose topic was 9 points better in neighbors of one kind"
 COST = "may cost other uses {}"
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing_extensions import Unpack
 
 from bertflow import kinds
+from bertflow.data.columns import split_columns
 from bertflow.data.corpus import TextSource, drawn_rows
 from bertflow.encoder.options import EncoderOptions
 from bertflow.errors import UsageError, require_between, require_seed
@@ -109,7 +110,7 @@ def fix(
     if vectors is None and (encoder is None or text is None):
         raise UsageError("An encoder and a text are needed, as `bertflow fix MODEL TEXT`. Give both, or --vectors.")
     if vectors is None and isinstance(text, str | Path):
-        TextSource([text], columns.split(",") if columns else None)
+        TextSource([text], split_columns(columns))
     from bertflow.advise.case import Request
     from bertflow.advise.trial import advise
 
@@ -261,7 +262,7 @@ def compare(
     require_files(queries)
     require_between(10, max_sentences=max_sentences)  # so many nearest texts are compared
     require_seed(seed)
-    named = columns.split(",") if columns else None
+    named = split_columns(columns)
     if isinstance(text, str | Path):
         TextSource([text], named)
     from bertflow.retrieval.comparing import compare_systems, load_queries, load_texts, open_named

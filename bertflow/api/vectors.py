@@ -10,6 +10,7 @@ from pathlib import Path
 from typing_extensions import Unpack
 
 from bertflow import kinds
+from bertflow.data.columns import split_columns
 from bertflow.data.corpus import TextSource
 from bertflow.encoder.options import EncoderOptions
 from bertflow.errors import UsageError, require_between, require_seed
@@ -67,7 +68,7 @@ def embed(
         raise UsageError(f"verify reads the store alone, but text is given ({text[0]}). Leave one out.")
     if not (verify or text):
         raise UsageError("Text is wanted, got none. Name files or hub:owner/name, or give --verify to check a store.")
-    source = TextSource(text, columns.split(",") if columns else None)
+    source = TextSource(text, split_columns(columns))
     require_place(None if verify else store, folder=True)
     from bertflow.runs.vectors import embed_text, verified
 

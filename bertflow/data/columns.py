@@ -94,15 +94,15 @@ _EUROPEAN = re.compile(r"\s*-?\d+,\d\d?\s*")
 """A number with a comma before its one or two decimals, as Excel writes it in Europe."""
 
 
-def split_columns(spelled: str | Sequence[object] | None, wanted: str, *counts: int) -> Sequence[str] | None:
+def split_columns(spelled: str | Sequence[object] | None, wanted: str = "", *counts: int) -> Sequence[str] | None:
     """Names or numbers of columns as they are given, a,b or a list; None for none.
 
     Raises:
-        UsageError: If they are not as many as one of ``counts``; ``wanted`` says what they should be.
+        UsageError: If they are not as many as one of ``counts``, if any; ``wanted`` says what they should be.
     """
     parts = spelled.split(",") if isinstance(spelled, str) else spelled
     names = None if parts is None else [str(name).strip() for name in parts]
-    if names is not None and len(names) not in counts:
+    if names is not None and counts and len(names) not in counts:
         raise UsageError(f"--columns takes {wanted}; got {spelled!r}.")
     return names
 

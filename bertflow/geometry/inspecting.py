@@ -17,6 +17,7 @@ from bertflow.calibration.closed_forms import Whitening
 from bertflow.calibration.flow import FlowCalibrator
 from bertflow.calibration.spelling import parse_systems
 from bertflow.data import DOCSTRINGS
+from bertflow.data.columns import split_columns
 from bertflow.data.corpus import TextSource, count_words, drawn_rows, load_sentences, read_frequencies
 from bertflow.data.docstrings import DOCSTRING_PAIRS, docstring_corpus
 from bertflow.data.pairs import Pairs
@@ -141,7 +142,7 @@ def inspect_model(
     named = isinstance(given, str | Path) and given not in (NONE, DOCSTRINGS)
     if named:
         StsSource(str(given), data_dir)
-    chosen = columns.split(",") if columns else None
+    chosen = split_columns(columns)
     if isinstance(text, str | Path):
         TextSource([text], chosen)  # refuses before the encoder is opened
     opened = open_encoder(model, device, **options)

@@ -24,6 +24,7 @@ from bertflow.data.pairs import Pairs, load_pairs
 from bertflow.data.sts import StsSource
 from bertflow.data.tables import table_suffix
 from bertflow.errors import UsageError
+from bertflow.evaluation.bm25 import BM25, bm25_values
 from bertflow.evaluation.edits import edits_of
 from bertflow.evaluation.evaluating import evaluate_retrieval, score_sets
 from bertflow.evaluation.sides import Systems, encode_sets
@@ -88,11 +89,13 @@ class PairScores:
         title: The metric and the pairs, in words: "hit@1 on docstrings".
         values: Value, lower and upper end of its 95 % interval, by system, the one "before" first.
         separable: Whether another system differs from the first by more than chance, by a paired test.
+        bm25: The value of words in common, of queries alone.
     """
 
     title: str
     values: Mapping[str, tuple[float, float, float]]
     separable: Mapping[str, bool]
+    bm25: float | None = None
 
 
 def load_scored_pairs(name: str, data_dir: str) -> Pairs:
@@ -122,7 +125,7 @@ def cosines_of_pairs(systems: Systems, pairs: Pairs) -> PairCosines:
 
 
 def scores_of_pairs(systems: Systems, pairs: Pairs) -> PairScores:
-    """Spearman with the human scores, or hit@1 of the queries.
+    """Spearman with the human scores, or hit@1 of the queries, here of BM25 as well.
 
     Raises:
         DataError: If a system was trained on labels of these pairs.
@@ -131,6 +134,7 @@ def scores_of_pairs(systems: Systems, pairs: Pairs) -> PairScores:
         report, metric, title = score_sets(systems, [pairs]), "cosine_spearman", "Spearman"
     else:
         report, metric, title = evaluate_retrieval(systems, pairs), "hit@1", "hit@1"
+    bm25 = None if pairs.kind == "graded" else bm25_values(pairs)[metric]
     values = {
         row.system: (row.value, row.ci_low, row.ci_high)
         for row in report.rows
@@ -139,7 +143,7 @@ def scores_of_pairs(systems: Systems, pairs: Pairs) -> PairScores:
     first, *others = systems
     compared = [one for other in others for one in report.compared(other, first)]
     separable = {one.first: bool(one.separable) for one in compared if (one.metric, one.aggregation) == (metric, "all")}
-    return PairScores(f"{title} on {pairs.task}", values, separable)
+    return PairScores(f"{title} on {pairs.task}", values, separable, bm25)
 
 
 def alignment(cosines: Float64) -> float:
@@ -270,13 +274,15 @@ def show_scores(scores: PairScores) -> GeometrySection:
     metric, before = scores.title, next(iter(scores.values))
     scaled = {name: (100 * value, 100 * low, 100 * high) for name, (value, low, high) in scores.values.items()}
     told = ", ".join(f"{value:.1f} ({low:.1f} to {high:.1f}) {name}" for name, (value, low, high) in scaled.items())
+    if scores.bm25 is not None:
+        told += f", {100 * scores.bm25:.1f} {BM25} (words in common)"
     apart = "; ".join(
         f"{name} and {before}: {'a' if known else 'no'} significant difference"
         for name, known in scores.separable.items()
     )
     return GeometrySection(
         f"{metric} x 100, with 95 % intervals, is {told}{apart and f'; {apart}'}.",
-        {"metric": metric, "values": scores.values, "separable": scores.separable},
+        {"metric": metric, "values": scores.values, "separable": scores.separable, BM25: scores.bm25},
         lambda plots: plots.intervals(scaled, f"{metric} x 100"),
         f"{metric} of {', '.join(scaled)}, each a dot with its 95 % interval.",
         explained={name: SCORES[name] for name in (metric.partition(" ")[0], "interval")},

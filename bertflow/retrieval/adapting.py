@@ -16,6 +16,7 @@ from bertflow.breadth import FEW_WORDS, RUNNING, richness
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.queries import CROPS, crops, matched, only_queries
 from bertflow.calibration.saving import Provenance
+from bertflow.data.columns import split_columns
 from bertflow.data.corpus import TextSource, drawn_rows, load_sentences
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.options import EncoderOptions, given_options
@@ -79,7 +80,7 @@ def adapt_encoder(
     """Write the query encoder for some text, or for an index with its own text."""
     require_files(queries)
     if index is None:
-        named = columns.split(",") if columns else None
+        named = split_columns(columns)
         source, encoder = TextSource(text, named), load(model, **options)
         documents = load_sentences(source.paths, named)
     else:

@@ -278,7 +278,7 @@ def test_what_naming_a_purpose_would_gain_is_said_where_none_is_named(encoder):
     assert f"purpose   {by_pairs.naming}" in [*by_pairs.answer()]
     assert named.naming.startswith("may cost other uses up to 10 points of neighbors of one kind (P@10)")
     elsewhere = bertflow.fix(encoder, plain(900), **free)
-    assert elsewhere.naming.startswith("on other texts, --purpose search gained 3 more points in search")
+    assert elsewhere.naming.startswith("on other texts, --purpose search was 3 points better in search")
 
 
 def test_columns_whose_pairs_are_too_short_say_so(encoder, tmp_path):
