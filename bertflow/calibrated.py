@@ -88,7 +88,7 @@ class CalibratedEncoder(AbstractEncoder):
             Identity.from_record(calibrator.provenance.encoder).require(
                 encoder.identity,
                 "The calibrator was fitted on embeddings by",
-                "Use the encoder that it was fitted on, fit again, or force it from Python.",
+                "Use the encoder that it was fitted on, fit again, or pass force=True in Python.",
                 force,
             )
         elif not force:
@@ -267,7 +267,7 @@ def _require_alike(encoder: SentenceEncoder, calibrator: AbstractCalibrator) -> 
         rows,
         moments,
         f"The calibrator is for the encoder that made the {moments.n:,} bare vectors that it was fitted on",
-        "Use that encoder and pooling, or force it from Python.",
+        "Use that encoder and pooling, or pass force=True in Python.",
     )
 
 

@@ -194,7 +194,7 @@ class Advice(AbstractResult):
         lines = [
             (name, *(format(getattr(row, field), form) for field, form in SHOWN.values())) for name, row in rows.items()
         ]
-        of = f"On {rows[RAW].n:,} held-out sentences, one per document. The figures above this section are of the fitting text."
+        of = f"On {rows[RAW].n:,} held-out sentences, one per document. Figures above this section: the fitting text."
         yield Section("Geometry", Table(("system", *SHOWN), tuple(lines)), (of,))
         yield from (one.section() for one in (*self.evidence, *filter(None, [self.stand_in])))
         if self.queries is not None:

@@ -18,15 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from bertflow.data.columns import (
-    LEAST_WORDS,
-    RENAME,
-    TextColumns,
-    added_up,
-    choose_columns,
-    split_columns,
-    without_header,
-)
+from bertflow.data.columns import LEAST_WORDS, RENAME, TextColumns, added_up, choose_columns, without_header
 from bertflow.data.corpus import TextSource, load_sentences
 from bertflow.data.docstrings import sentences as complete_sentences
 from bertflow.data.lines import read_lines, usable_lines
@@ -103,7 +95,7 @@ def read_documents(source: Text, columns: str | None = None, whole_lines: bool =
     if not isinstance(source, str | Path):
         return _documents_of_lines(source, whole_lines)
     source, path = str(source), Path(source).expanduser()
-    named = split_columns(columns)
+    named = columns.split(",") if columns else None
     TextSource([source], named)
     if is_plain_text(path):
         # Without a line, those after it have wrong vectors.

@@ -7,10 +7,10 @@
                   Mined pairs measure search: for another use they prove a change only of a raw encoder
     no proof      a recipe for raw encoders, where the geometry is theirs; it is likely. Labels, and pairs that measure
                   the use, must not find it worse, not even by chance; other pairs not by more than chance
-    a veto        without labels, either stands beside the encoder and not in its place where something speaks against
-                  it: a narrow text, queries of another kind, other neighbors. Labels are the use itself: no veto. In
-                  its place is a gentler change, where the purpose has such a thing and no pairs find it
-                  worse in the same sense; or else the encoder as it is
+    a veto        either stands beside the encoder and not in its place where something speaks against it: a narrow
+                  text, queries of another kind, other neighbors. Labels outrank that if they are the use itself: of
+                  search, or of similarity for similarity alone. In its place is a gentler change, where the purpose
+                  has such a thing and no pairs find it worse in the same sense; or else the encoder as it is
     no change     rescale the scores where random pairs have a cosine above ``CENTERED``, else leave it; without pairs,
                   you need labels
 
@@ -59,6 +59,8 @@ WITH_FLOW = (
     'point of similarity: --candidates "{}".'
 )
 INSTEAD = "{} is used instead: even on narrow texts it changed {}."
+OUTRANKED = "Your labels outrank this sign."
+NOT_OUTRANKED = "These labels measure similarity, not search: only --purpose similarity lets them outrank this sign."
 NOT_SUCH = "Such pairs share words: no proof for queries in other words."
 WORSE = "So {} is not used."
 RESCALED = "Percentiles (`bertflow score`) correct that, and change no ranking."
@@ -134,7 +136,9 @@ def decide(
     wanted, standing = _wanted(evidence, purpose, looks_raw(raw, shape), recipe, safe)
     proved = standing == PROVEN
     labeled = proved and not evidence[0].evidence.mined
-    against = () if labeled or wanted == RAW else tuple(vetoes(wanted) or ())
+    signs = () if wanted == RAW else tuple(vetoes(wanted) or ())
+    outranked = labeled and (purpose == "similarity" or evidence[0].evidence.kind.metric == "mrr")
+    against = () if outranked else signs
     system = wanted
     if against:
         system, standing = (RAW, "") if safe and vetoes(safe) else (safe or RAW, LIKELY)
@@ -148,8 +152,9 @@ def decide(
     read = "near zero, as it should be" if raw.centered else "so a cosine alone does not say whether texts are alike"
     cosines = f"Random pairs have cosine {raw.median:.2f} (90 % of them: {raw.p5:.2f} to {raw.p95:.2f}), {read}."
     judged = [(one, one.chosen if wanted == RAW else wanted) for one in evidence]
+    told = [*signs, *([OUTRANKED if outranked else NOT_OUTRANKED] if labeled else [])]
     heard = f"{stand_in.said_of(stand_in.chosen)} {NOT_AGREED if refused else STOOD_IN}" if stand_in else ""
-    reasons = [f"{cosines} {RESCALED}" if verdict == RESCALE else cosines, *([" ".join(against)] if against else [])]
+    reasons = [f"{cosines} {RESCALED}" if verdict == RESCALE else cosines, *([" ".join(told)] if signs else [])]
     if system in (RAW, safe):
         reasons += (said for name, said in worse.items() if not proved or name == spare)
         reasons += [heard] if refused else []
@@ -172,7 +177,7 @@ def decide(
     if standing == LIKELY and not against and shape is not None and (preset := _without_flow(system, purpose, shape)):
         pooling = parse_system(system).pooling
         reasons.append(WITH_FLOW.format(preset, f"{pooling}+flow(auto)" if pooling else "flow(auto)"))
-    if standing == LIKELY or not evidence or against:
+    if (standing == LIKELY or not evidence or against) and not labeled:
         reasons.append(PROOF)
     if standing == PROVEN and (other := _not_measured(evidence[0].evidence, purpose)):
         reasons.append(other)

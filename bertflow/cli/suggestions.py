@@ -68,6 +68,11 @@ def _is_calibrated(model: Any, revision: str | None = None, or_saved: bool = Fal
     return kind.calibrated or (or_saved and kind.called == SAVED)
 
 
+def _has_scores(model: object) -> bool:
+    """Whether a folder has percentiles: fix or score wrote it."""
+    return (Path(str(model)) / "scores.json").exists()
+
+
 def _look(model: Any, given: Given) -> list[Words]:
     """The geometry of an encoder, which may be raw; what bertflow wrote keeps its options."""
     raw = not _is_calibrated(model, given.get("revision"), or_saved=True)
@@ -76,9 +81,8 @@ def _look(model: Any, given: Given) -> list[Words]:
 
 def _demo(given: Given, demo: Any) -> list[Words]:
     encoder = demo.folder / "encoder"
-    scored = (encoder / "scores.json").exists()
     return [
-        ["score", encoder, demo.everyday, "--false_match_rate", 0.01] if scored else ["inspect", encoder],
+        ["score", encoder, demo.everyday, "--false_match_rate", 0.01] if _has_scores(encoder) else ["inspect", encoder],
         ["export", encoder, "--target", "sentence-transformers", "--output", new_place(demo.folder / "exported")],
         ["search", "example", new_place(demo.folder / "search")],
     ]
@@ -161,7 +165,7 @@ def _paper_tables(given: Given, made: Any) -> list[Words]:
 
 def _inspect(given: Given, report: Any) -> list[Words]:
     model, opened_with = given["model"], _options(given, "pooling", "max_length")
-    calibrated = model is not None and _is_calibrated(model)
+    calibrated = model is not None and (_is_calibrated(model) or _has_scores(model))
     return _after(model, calibrated=calibrated, text=given["text"], n=report.n, options=opened_with)
 
 
@@ -177,7 +181,7 @@ def _score(given: Given, scored: Any) -> list[Words]:
         return [
             ["score", saved, given["pairs"], *_options(given, "columns", "false_match_rate", "precision", "recall")]
         ]
-    scores = saved or (Path(str(model)) / "scores.json").exists() or _is_calibrated(model)
+    scores = saved or _has_scores(model) or _is_calibrated(model)
     return _after(model, calibrated=bool(scores)) if saved or given["output"] else []
 
 

@@ -200,7 +200,9 @@ def _load_table(path: Path, task: str, row: StsTask) -> Pairs:
     table = open_table(path)
     if row is OWN:
         labels = f" {BINARY}" if table.known(COLUMNS["binary"]) else ""
-        say_columns(table, table.require(COLUMNS["graded"], f"Rename its columns.{labels}"))
+        say_columns(
+            table, table.require(COLUMNS["graded"], f"Rename its columns, or name them with --columns a,b,c.{labels}")
+        )
     pairs = _checked(task, scored_pairs(table, row.scale), row, path.name, place=str(path))
     if row is OWN and {*pairs.target.tolist()} <= {0.0, 1.0}:
         logger.info("%s: all scores are 0 or 1. %s", path, BINARY)

@@ -143,7 +143,7 @@ class Report(ScoreTable, AbstractResult):
 
     def parts(self) -> Parts:
         """Tables x 100, what differs, how each number was made, and the sections."""
-        yield self.table()
+        yield from [self.table(), *([self.intervals()] if self.resamples else [])]
         yield from (section.table for section in self.beside)
         yield from (*self.comparison(), "", *self.captions())
         yield from self.sections
@@ -152,6 +152,8 @@ class Report(ScoreTable, AbstractResult):
         """What was scored, the tables, the best system against the others, and in a line how the numbers were made."""
         yield f"{self._scale(used := self._used)}."
         yield self.table()
+        if self.resamples and len(self.shown) == 1:  # others are compared below
+            yield self.intervals()
         yield from (section.table for section in self.beside)
         yield from map(Strong, self.summary())
         poolings = [*dict.fromkeys(row.description["pooling"] for row in used if "pooling" in row.description)]

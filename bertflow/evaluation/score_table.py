@@ -289,9 +289,9 @@ class ScoreTable:
 
     def intervals(self) -> Table:
         """The 95 % intervals of the same cells; a dash where nothing was resampled."""
-        return self._table(None, lambda row: interval(row.ci_low, row.ci_high, row.metric))
+        return self._table(None, lambda row: interval(row.ci_low, row.ci_high, row.metric), "95 % interval")
 
-    def _table(self, columns: Sequence[Column] | None, cell: Callable[[Row], str]) -> Table:
+    def _table(self, columns: Sequence[Column] | None, cell: Callable[[Row], str], first: str = "system") -> Table:
         columns = self.columns if columns is None else columns
         lines = [(one.name, *(cell(self.by_place[one.name, column.place]) for column in columns)) for one in self.shown]
-        return Table(("system", *(column.title for column in columns)), tuple(lines))
+        return Table((first, *(column.title for column in columns)), tuple(lines))

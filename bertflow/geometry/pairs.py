@@ -48,10 +48,8 @@ DRAWN = 2000
 """Largest number of pairs that are drawn as points."""
 SCORES: Mapping[str, str] = {
     "hit@1": "Share of queries whose own text is nearer than every other text. 0 is none, 100 is all.",
-    "Spearman": "Correlation of the ranks of the cosines with those of the human scores. 0 is chance, 100 is the same "
-    "order.",
-    "interval": "The range that holds the value for 95 of 100 other samples of such pairs. Two systems can differ "
-    "although their bars overlap, since they share their pairs.",
+    "Spearman": "Rank correlation of the cosines with the human scores. 0 is chance, 100 is the same order.",
+    "interval": "It holds the value for 95 of 100 other samples of such pairs. Systems may differ though bars overlap.",
 }
 """What the numbers are, and how to read them."""
 
@@ -274,14 +272,13 @@ def show_scores(scores: PairScores) -> GeometrySection:
     metric, before = scores.title, next(iter(scores.values))
     scaled = {name: (100 * value, 100 * low, 100 * high) for name, (value, low, high) in scores.values.items()}
     told = ", ".join(f"{value:.1f} ({low:.1f} to {high:.1f}) {name}" for name, (value, low, high) in scaled.items())
-    if scores.bm25 is not None:
-        told += f", {100 * scores.bm25:.1f} {BM25} (words in common)"
+    bm25 = "" if scores.bm25 is None else f", {100 * scores.bm25:.1f} {BM25} (words in common)"
     apart = "; ".join(
         f"{name} and {before}: {'a' if known else 'no'} significant difference"
         for name, known in scores.separable.items()
     )
     return GeometrySection(
-        f"{metric} x 100, with 95 % intervals, is {told}{apart and f'; {apart}'}.",
+        f"{metric} x 100, with 95 % intervals, is {told}{bm25}{apart and f'; {apart}'}.",
         {"metric": metric, "values": scores.values, "separable": scores.separable, BM25: scores.bm25},
         lambda plots: plots.intervals(scaled, f"{metric} x 100"),
         f"{metric} of {', '.join(scaled)}, each a dot with its 95 % interval.",

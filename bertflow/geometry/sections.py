@@ -38,14 +38,14 @@ the tuned encoder at hand, 0.28 and more by poolings that were not tuned."""
 VERDICTS: Mapping[tuple[bool, str], str] = {
     (True, "better"): "A narrow cone, and calibration helps: use {best}.",
     (True, "narrow"): "A narrow cone. {narrow}",
-    (True, "worse"): "A narrow cone, but calibration ranks these pairs worse: rescale the scores instead.",
-    (True, "level"): "A narrow cone, but on these pairs no calibration ranks better than chance can explain.",
+    (True, "worse"): "A narrow cone, but calibration ranks the pairs of {pairs} worse: rescale the scores instead.",
+    (True, "level"): "A narrow cone, but no calibration ranks the pairs of {pairs} better than chance can explain.",
     (True, "unknown"): "A narrow cone. Whether calibration ranks better, only pairs can say.",
     (True, "alone"): "A narrow cone.",
-    (False, "better"): "No cone, but calibration still helps on these pairs: use {best}.",
+    (False, "better"): "No cone, but calibration still helps on the pairs of {pairs}: use {best}.",
     (False, "narrow"): "No cone. {narrow}",
-    (False, "worse"): "Leave it: there is no cone, and calibration ranks these pairs worse.",
-    (False, "level"): "Leave it: there is no cone, and calibration ranks these pairs no better.",
+    (False, "worse"): "Leave it: there is no cone, and calibration ranks the pairs of {pairs} worse.",
+    (False, "level"): "Leave it: there is no cone, and calibration ranks the pairs of {pairs} no better.",
     (False, "unknown"): "No cone. Whether calibration ranks better, only pairs can say.",
     (False, "alone"): "No cone.",
 }
@@ -187,13 +187,14 @@ def verdict_of(cosines: Mapping[str, float], scores: pairs.PairScores | None, na
     Of a text that is ``narrow``, in words, the scores of other pairs recommend no map.
     """
     before, *others = cosines
-    best, change = "", "unknown" if others else "alone"
+    best, of, change = "", "", "unknown" if others else "alone"
     if others and scores:
+        of = scores.title.partition(" on ")[2]
         best = max(others, key=lambda name: scores.values[name][0])
         better = scores.values[best][0] > scores.values[before][0]
         change = ("better" if better else "worse") if scores.separable.get(best) else "level"
     change = "narrow" if narrow and change == "better" else change
-    return VERDICTS[cosines[before] > CENTERED, change].format(best=best, narrow=narrow)
+    return VERDICTS[cosines[before] > CENTERED, change].format(best=best, narrow=narrow, pairs=of)
 
 
 def card_of(

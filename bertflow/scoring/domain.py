@@ -44,8 +44,9 @@ MOST = 5000
 ROWS_A_DIRECTION = 2
 """Sentences that a Gaussian is fitted on, for each direction."""
 UNCHECKED = (
-    "Without a domain check it is not known whether texts are in domain. `bertflow score MODEL --fit_on TEXT --save "
-    f"DIR` fits one on half of TEXT, which needs {2 * ROWS_A_DIRECTION} sentences for each dimension of the embeddings."
+    "Without a domain check it is not known whether texts are in domain. With a TEXT of "
+    f"{2 * ROWS_A_DIRECTION} sentences for each dimension of the embeddings, `bertflow score MODEL --fit_on TEXT "
+    "--save DIR` fits one."
 )
 """Line where nothing tells whether percentiles or scores hold."""
 SHOWN, BRIEF = (10, 70), (5, 34)
@@ -288,7 +289,7 @@ class DomainCheck:
                 f"{path / RECORD}: its coordinates are not those of its density. Fit the domain check again."
             )
         if encoder is not None:
-            do = "Use the encoder that it was fitted on, fit the domain check again, or force it from Python."
+            do = "Use the encoder that it was fitted on, fit the domain check again, or pass force=True in Python."
             check.made_by_.require(encoder.identity, f"{path / RECORD} was fitted on embeddings by", do, force)
         return check
 

@@ -273,7 +273,7 @@ class ScoreCalibrator:
         for name in KEPT:
             setattr(scores, f"{name}_", getattr(record, name))
         if encoder is not None:
-            do = "Use the encoder that it was fitted on, fit the scores again, or force it from Python."
+            do = "Use the encoder that it was fitted on, fit the scores again, or pass force=True in Python."
             scores.made_by_.require(encoder.identity, f"{path} was fitted on embeddings by", do, force)
         return scores
 

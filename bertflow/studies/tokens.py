@@ -21,7 +21,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from bertflow.results import AbstractResult, Parts
-from bertflow.tables import Section, Table, cell
+from bertflow.tables import REST, Section, Table, cell
 from bertflow.words.encoder import WordEncoder
 from bertflow.words.tokens import MARKS, Tokens, mark_of, read_token
 
@@ -41,10 +41,10 @@ KINDS: Mapping[str, str] = {
 EQUAL = 1e-6
 """Rows that differ by less, relative to the largest number in them, are equal: a matrix product may round so."""
 COMPARED: Mapping[str, str] = {
-    "row": "row of layer 0",
+    "row": "layer 0",
     "word": "word part",
     "same_position": "same position",
-    "same_segment": "and same segment",
+    "same_segment": "and segment",
 }
 """What is compared of a piece in two places, and the column titles."""
 Spot = tuple[int, int]
@@ -86,6 +86,17 @@ class InputRows(AbstractResult):
                 norms = token.get("norms", dict.fromkeys(names))
                 lines.append((str(at), token["piece"] or "(padding)", *map(cell, cells), *map(cell, norms.values())))
             yield Section(f"{number}: {' | '.join(text['text'])}", Table(header, tuple(lines)))
+        yield from self._made_of()
+
+    def answer(self) -> Parts:
+        """The pieces of each text alone, and the rest of the parts."""
+        for number, text in enumerate(self.texts, start=1):
+            yield f"{number}: {' '.join(token['piece'] for token in text['tokens'] if token['piece'])}"
+        yield from self._made_of()
+        yield f"Ids, positions and lengths: {REST.split(',')[0]}."
+
+    def _made_of(self) -> Parts:
+        """What the embeddings are made of, and the pieces in two places."""
         layers, texts, length, dim = (self.hidden_states[name] for name in ("layers", "texts", "tokens", "dim"))
         lacks = f" BERT's sum also has {' and '.join(self.absent)}, this one has not." if self.absent else ""
         yield (
@@ -105,7 +116,7 @@ class InputRows(AbstractResult):
                 lines.append((pair["piece"], *places, *(cell(pair[name] or "equal") for name in columns)))
             yield ""
             titles = ("piece", "first", "second", *(COMPARED[name] for name in columns))
-            yield Section("The same piece in two places: the largest difference of", Table(titles, tuple(lines)))
+            yield Section("Largest difference of a piece in two places (text:token)", Table(titles, tuple(lines)))
 
     def as_dict(self) -> dict[str, Any]:
         """Every field, ready for JSON."""

@@ -200,6 +200,9 @@ class StudyResult(AbstractResult):
                 against = {context: self.nearer(pair, context, pair, STATIC) for context in self.study.contexts}
                 told = [f"in {context!r} {_count(found)}" for context, found in against.items()]
                 yield f"{name}: closer than static ({alone:.3f}) {'; '.join(told)}."
+            elif not others:
+                here = panels[first].of("cosine", pair)
+                yield f"{name}: one static vector; in context the cosine is {here:.3f} at {pooling}."
             for other in others:
                 there, here = (panels[context].of("cosine", pair) for context in (other, first))
                 yield (
@@ -214,9 +217,6 @@ class StudyResult(AbstractResult):
         Args:
             folder: Created if it is missing.
             kind: Format of the heatmaps: ``png`` or ``svg``.
-
-        Returns:
-            The folder.
         """
         from bertflow.words.drawing import write_heatmaps
 

@@ -20,7 +20,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import ClassVar
 
-from bertflow.errors import DataError, UnknownNameError, UsageError
+from bertflow.errors import DataError, UnknownNameError, UsageError, how_many
 from bertflow.records import read_record
 
 SHIPPED = ("king-queen", "bank", "bank-separate")
@@ -199,4 +199,4 @@ def word_study(words: Sequence[str], sentences: Sequence[str], segment: int | No
             places[one.label] += 1
             label = f"{one.label} ({places[one.label]})" if counts[one.label] > 1 else one.label
             mentions.append(replace(one, context="their sentences", label=label))
-    return Study(tuple(mentions), f"{', '.join(words)} in {len(sentences)} sentences")
+    return Study(tuple(mentions), f"{', '.join(words)} in {how_many(len(sentences), 'sentences')}")

@@ -94,7 +94,7 @@ def test_another_encoder_is_refused(x, unit_rows):
         "The calibrator is for the encoder that made the 600 bare vectors that it was fitted on, but the embeddings at "
         "hand are others: over the coordinates the means correlate by "
     )
-    assert str(error.value).endswith("Use that encoder and pooling, or force it from Python.")
+    assert str(error.value).endswith("Use that encoder and pooling, or pass force=True in Python.")
     CalibratedEncoder(Marked(seed=1), calibrator, force=True)
 
 
