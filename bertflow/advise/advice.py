@@ -173,9 +173,11 @@ class Advice(AbstractResult):
             yield f"asked     {self.folder / ASKED}: fill in the score of {len(self.asked)} pairs, then --labels FILE"
         elif self.standing == LIKELY or self.beside:
             more = f"{FEWEST_LABELS} labeled pairs or more (--ask 100 writes pairs to label)"
-            for one in (one.evidence for one in self.evidence[:1] if not one.evidence.mined):
+            for judged in (one for one in self.evidence[:1] if not one.evidence.mined):
+                one = judged.evidence
                 n = sum(map(len, (one.judging, one.choosing)[: 1 if one.asked else 2]))
-                more = f"more pairs (the {n:,} given are too few to tell)"
+                few = f"more pairs (the {n:,} given are too few to tell)"
+                more = f"{FEWEST_LABELS} pairs of a query and its text" if judged.proves else few
             yield f"prove     with {'the text of the vectors and ' * lacks_text(self.encoder.raw)}--labels FILE, {more}"
 
     def parts(self) -> Parts:

@@ -59,7 +59,7 @@ and if many do. They are held to all purposes; the first that can be fitted and 
 SAFE_OF_TOPIC: Mapping[bool, str] = {True: "soft-sif+ridge(16),ridge(16)", False: "soft-sif+abtt(1),abtt(1)"}
 """Candidates for topic in their place."""
 CHANGED: Mapping[str, str] = {
-    "search": "search by -3 to +6 points, and to +30 where a mean takes the place of one token",
+    "search": "search by -3 to +6 points (a mean in place of one token: +1 to +30)",
     "topic": "neighbors of one kind by 0 to +53 points",
     "similarity": "the ranking of pairs by 0 to +13 points (Spearman)",
     "all": "search by -3 to +6 points, and neighbors of one kind by 0 to +36",

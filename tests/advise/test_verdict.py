@@ -1,5 +1,6 @@
 """The decision as a table: geometry and figures in, verdict out."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import get_args
 
@@ -13,6 +14,8 @@ from bertflow.advise.verdict import (
     FOR_SEARCH,
     LIKELY,
     MINED_ONLY,
+    NOT_OUTRANKED,
+    OUTRANKED,
     PROOF,
     PROVEN,
     RESCALE,
@@ -176,21 +179,29 @@ def test_mined_pairs_measure_search_and_choose_for_it_alone(row):
 NARROW = dict.fromkeys(CANDIDATES, ("The text is narrow.",))
 
 
-@pytest.mark.parametrize(
-    ("evidence", "system", "beside"),
-    [
-        ([], "raw", "whitening(8)"),
-        ([figures(MINED, gains=BETTER)], "raw", "whitening"),
-        ([figures(gains=BETTER)], "whitening", ""),
-        ([figures()], "raw", "whitening(8)"),
-    ],
-    ids=["likely", "proven by mined pairs", "proven by labels", "labels prove nothing"],
-)
-def test_a_veto_puts_a_change_beside_the_encoder_unless_labels_prove_it(evidence, system, beside):
-    decision = decide(geometry(CONE), evidence, "", "search", RAW_SHAPE, ("whitening(8)",), vetoes=NARROW.get)
-    assert (decision.system, decision.beside) == (system, beside)
-    assert ("The text is narrow." in decision.reasons) == bool(beside)
-    assert (decision.verdict == RESCALE) == bool(beside)
+VETOED: Mapping[str, tuple[list[Judgement], str, str, str]] = {
+    # evidence, purpose, system, what is said of the sign
+    "likely": ([], "search", "raw", ""),
+    "proven by mined pairs": ([figures(MINED, gains=BETTER)], "search", "raw", ""),
+    "proven by queries": ([figures(LABELED["retrieval"], gains=BETTER)], "search", "whitening", OUTRANKED),
+    "queries, all uses": ([figures(LABELED["retrieval"], gains=BETTER)], "all", "whitening", OUTRANKED),
+    "proven by scores": ([figures(gains=BETTER)], "similarity", "whitening", OUTRANKED),
+    "scores, all uses": ([figures(gains=BETTER)], "all", "raw", NOT_OUTRANKED),
+    "scores, another use": ([figures(gains=BETTER)], "search", "raw", NOT_OUTRANKED),
+    "labels prove nothing": ([figures()], "search", "raw", ""),
+}
+
+
+@pytest.mark.parametrize("row", VETOED)
+def test_a_veto_puts_a_change_beside_the_encoder_unless_labels_of_that_use_prove_it(row):
+    evidence, purpose, system, said = VETOED[row]
+    decision = decide(geometry(CONE), evidence, "", purpose, RAW_SHAPE, ("whitening(8)",), vetoes=NARROW.get)
+    proven = any(one.proves for one in evidence)
+    assert decision.system == system
+    assert decision.beside == ("" if system != "raw" else "whitening" if proven else "whitening(8)")
+    assert f"The text is narrow. {said}".strip() in decision.reasons
+    assert (PROOF in decision.reasons) == (not said)
+    assert (decision.verdict == RESCALE) == (system == "raw")
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,16 @@ def test_a_single_system_is_compared_with_nothing(pairs):
     assert score_sets({"it": ToyEncoder()}, [pairs], resamples=0).comparison() == []
 
 
+def test_the_answer_on_a_single_system_has_its_intervals(pairs):
+    alone, two = (
+        score_sets({name: ToyEncoder(seed=at) for at, name in enumerate(names)}, [pairs], resamples=200)
+        for names in ("a", "ab")
+    )
+    assert alone.intervals() in [*alone.answer()]
+    assert two.intervals() not in [*two.answer()]
+    assert all(report.intervals() in [*report.parts()] for report in (alone, two))
+
+
 def test_few_resamples_become_as_many_as_the_tasks_need():
     one, sets = ToyEncoder(), []
     for task in ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr"):

@@ -8,11 +8,21 @@ import numpy as np
 import pytest
 
 import bertflow
+from bertflow.data.pairs import Pairs
+from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
 from bertflow.geometry.contexts import LayerGeometry
 from bertflow.geometry.frequency import Bin
 from bertflow.geometry.masked import DotProductParts
-from bertflow.geometry.pairs import PairCosines, PairScores, calibration_curve, crossing, overlap
+from bertflow.geometry.pairs import (
+    PairCosines,
+    PairScores,
+    calibration_curve,
+    crossing,
+    overlap,
+    scores_of_pairs,
+    show_scores,
+)
 from bertflow.geometry.sections import SECTIONS, VERDICTS, Material, make_report, verdict_of
 from bertflow.policy import content_hash
 
@@ -180,7 +190,7 @@ def test_every_measure_is_explained_in_two_sentences():
 
 def test_the_card_comes_first_with_three_numbers_before_and_after(page):
     text = "".join(page.text)
-    verdict = "A narrow cone, but on these pairs no calibration ranks better than chance can explain."
+    verdict = "A narrow cone, but no calibration ranks the pairs of news better than chance can explain."
     assert text.index(verdict) < text.index("Contents") < text.index("IsoScore")
     made = make_report("T", material(), then="bertflow serve 'my run'")
     assert [line[0] for line in made.card.numbers.lines] == [
@@ -214,7 +224,9 @@ def test_without_a_cloud_that_can_be_measured_there_is_no_card(monkeypatch):
 
 
 def scores(best, known):
-    return PairScores("hit@1", {"raw": (0.5, 0.4, 0.6), "flow": (0.1, 0, 0.2), "best": (best, 0, 1)}, {"best": known})
+    return PairScores(
+        "hit@1 on faq", {"raw": (0.5, 0.4, 0.6), "flow": (0.1, 0, 0.2), "best": (best, 0, 1)}, {"best": known}
+    )
 
 
 @pytest.mark.parametrize(
@@ -229,12 +241,19 @@ def scores(best, known):
 )
 def test_the_verdict_follows_from_the_cone_and_from_what_the_best_system_gains(cosines, given, expected):
     found = verdict_of(dict(zip(("raw", "flow", "best"), cosines, strict=False)), given)
-    assert found == VERDICTS[expected].format(best="best")
+    assert found == VERDICTS[expected].format(best="best", pairs="faq")
 
 
 def test_pairs_of_other_text_recommend_no_map_for_a_narrow_text():
     said = [verdict_of({"raw": 0.9, "flow": 0, "best": 0}, scores(best, True), "Narrow.") for best in (0.7, 0.2)]
-    assert said == ["A narrow cone. Narrow.", VERDICTS[True, "worse"]]
+    assert said == ["A narrow cone. Narrow.", VERDICTS[True, "worse"].format(pairs="faq")]
+
+
+def test_words_in_common_stand_beside_the_hits_of_queries(tiny_bert):
+    asked = Pairs("faq", ("the dog", "a cat", "it"), ("a dog", "the bird", "the cat"), kind="retrieval")
+    found = scores_of_pairs({"raw": TransformerEncoder(tiny_bert, device="cpu")}, asked)
+    assert found.bm25 == pytest.approx(1 / 3)  # dog alone is in its own text and in no other
+    assert ", 33.3 bm25 (words in common)" in show_scores(found).sees
 
 
 def test_samples_share_all_or_none_of_their_histograms():

@@ -134,6 +134,20 @@ def test_an_encoder_without_calibrator_says_so(serving, tiny_bert, tmp_path):
     assert answer["data"][0]["before"] == answer["data"][0]["after"]
 
 
+def test_before_weighed_tokens_is_their_mean(serving, tiny_bert, tmp_path):
+    from bertflow.serve.model import ServedModel
+
+    weighed = TransformerEncoder(tiny_bert, pooling="sif(1,2)", device="cpu")
+    weighed.count_tokens(TEXTS)
+    weighed.save(tmp_path / "weighed")
+    with serving(model=ServedModel(str(tmp_path / "weighed"), "cpu")) as client:
+        _, answer = client.ask("/v1/similarity", {"query": "the dog runs", "input": TEXTS})
+    mean = TransformerEncoder(tiny_bert, pooling="mean(1,2)", device="cpu")
+    for name, system in (("before", mean), ("after", weighed)):
+        expected = cosine(*(system.encode(texts) for texts in ("the dog runs", TEXTS)))
+        np.testing.assert_allclose([row[name] for row in answer["data"]], expected, atol=1e-5)
+
+
 def test_a_query_has_its_own_prompt(serving, tiny_bert, tmp_path):
     from bertflow.serve.model import ServedModel
 

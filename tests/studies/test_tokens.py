@@ -5,6 +5,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from bertflow.studies.tokens import take_apart
+from bertflow.tables import Section
 from bertflow.words.encoder import WordEncoder
 
 ROCKS = ("I found a rock.", "I only listen to rock.")
@@ -37,6 +38,15 @@ def model_layer_0(folder, text, **more):
     with torch.no_grad():
         layer = model(**encoded, **more, output_hidden_states=True).hidden_states[0][0]
     return dict(zip(tokenizer.convert_ids_to_tokens(encoded["input_ids"][0]), layer, strict=True))
+
+
+def test_the_answer_has_the_pieces_and_no_row_a_token(rows):
+    first, second, *_ = rows.answer()
+    assert first == "1: [CLS] i found a rock . [SEP]"
+    assert second == "2: [CLS] i only listen to rock . [SEP]"
+    assert [part.title for part in rows.answer() if isinstance(part, Section)] == [
+        "Largest difference of a piece in two places (text:token)"
+    ]
 
 
 def test_the_pieces_that_both_have_are_compared(rows):

@@ -125,6 +125,10 @@ def test_one_word_in_two_sentences_is_compared_with_itself(encoder):
         cdist(x[:1], x[1:])[0, 0]
     )
     assert found.static.of("cosine", found.study.labels) == pytest.approx(1)
+    told = found.panels["mean(2)"]["their sentences"].of("cosine", found.study.labels)
+    assert [*found.verdicts()] == [
+        f"dog (1) ~ dog (2): one static vector; in context the cosine is {told:.3f} at mean(2)."
+    ]
 
 
 def test_words_of_sentences_of_their_own_are_compared(encoder):
