@@ -95,7 +95,7 @@ def _fix(given: Given, advice: Any) -> list[Words]:
         again = ["fix", given["encoder"], given["text"], *named, "--labels", folder / "ask.csv"]
         return [f"once the scores are filled in: {_typed([*again, '--output', new_place(f'{folder}-labeled')])}"]
     if (encoder := folder / "encoder").is_dir():
-        if given["purpose"] == "search":
+        if given["purpose"] == "search" or (given["purpose"] == "all" and given.get("queries")):
             index = new_place(folder / "text.index")
             columns = advice.text.columns and advice.text.columns.as_answers()
             read = option_words(answers=given["text"], columns=columns)

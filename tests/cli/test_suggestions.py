@@ -99,6 +99,7 @@ def test_who_fixes_for_search_builds_an_index_of_the_text(tmp_path, columns, rea
     build = f"bertflow search build {tmp_path / 'text.index'} --answers mine.csv{read} --model {tmp_path / 'encoder'}"
     assert next_lines("fix", given, advice) == f"\nnext: {build}"
     assert "search build" not in next_lines("fix", {**given, "purpose": "all"}, advice)
+    assert "search build" in next_lines("fix", {**given, "purpose": "all", "queries": "asked.txt"}, advice)
 
 
 def test_who_asks_for_pairs_is_shown_how_to_give_their_scores(tmp_path):
