@@ -47,8 +47,8 @@ class ServedModel:
         truncate: Truncate a text that is too long, instead of refusing it.
 
     Attributes:
-        before: The pooling that the user came with, if `fix` chose another one; where tokens are weighed and nothing
-            else is known, their mean; else None.
+        before: The pooling that the user came with, if `fix` chose another one; where tokens are only weighed, their
+            mean; else None.
         domain: What ordinary text is for the raw encoder; None where the folder holds no domain check.
         scores: Percentiles of cosines among random pairs; None where the folder holds no ``scores.json``.
         threshold: The cosine from which on two texts are a match; None without scores, or where the text was too small.
@@ -79,8 +79,8 @@ class ServedModel:
         self.domain = DomainCheck.find(model, raw)
         if self.domain is None and (self.scores or encoder.calibrator):
             logger.info(UNCHECKED)
-        plain = str(replace(raw.pooling, tokens="mean")) if raw.pooling.counted else None
-        self.before = encoder.before or plain if isinstance(encoder, CalibratedEncoder) else plain
+        weighed = str(replace(raw.pooling, tokens="mean")) if raw.pooling.counted else None
+        self.before = encoder.before if isinstance(encoder, CalibratedEncoder) else weighed
 
     def count(self, role: Role, texts: Sequence[str]) -> Size:
         """How large a request is.
