@@ -4,11 +4,11 @@ ROCKS = ["I found a rock.", "I only listen to rock."]
 
 
 def test_tokens_and_parts_of_two_texts_are_printed(minilm, told):
-    out = told("tokens", *ROCKS, "--model", minilm)
+    out = told("tokens", *ROCKS, "--model", minilm, "--details")
     assert "(padding)" in out
     assert "Hidden states: 7 layers x 2 texts x 8 tokens x 384" in out
     assert "Input embedding: word + position + segment, through LayerNorm." in out
-    rows = {line.split()[0]: line.split() for line in out.split("The same piece")[1].splitlines() if line.split()}
+    rows = {line.split()[0]: line.split() for line in out.split("Largest difference")[1].splitlines() if line.split()}
     assert rows["[CLS]"] == ["[CLS]", "1:0", "2:0", "equal", "equal", "equal", "equal"]
     assert rows["rock"] == ["rock", "1:4", "2:5", "0.289", "equal", "equal", "equal"]
 
