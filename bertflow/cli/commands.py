@@ -108,7 +108,10 @@ COMMANDS: Mapping[str, Row] = {
         defaults="bertflow.api.looking:report_place",
     ),
     "tokens": Row(
-        "show how text is split into tokens, and their input embeddings", "inspect_tokens", ("texts",), ("json",)
+        "show how text is split into tokens, and their input embeddings",
+        "inspect_tokens",
+        ("texts",),
+        ("json", "details"),
     ),
     "words": Row(
         "compare static and contextual vectors of words",
