@@ -106,7 +106,7 @@ EARLY = {
         "--flow.preset nonsense": "Unknown preset",
         "--flow.batch_size 0": "batch_size",
         "--flow.learning_rate nan": "learning_rate cannot be nan",
-        "--flow.preset paper-tf --purpose search": "The purpose search has the preset search-2, but paper-tf is named",
+        "--flow.preset paper-tf --purpose search": "purpose search uses the preset search-2, but",
         "--data.tasks stsb": "Text comes from --data.sentences or from --data.tasks, but both were given.",
         "--data.sentences [BERT,text.txt]": "BERT is not a file of text. If it is your encoder, write: bertflow train "
         "--encoder.model BERT --data.sentences text.txt",
@@ -131,16 +131,16 @@ EARLY = {
         "--data.top_score -1": "top_score should be 1 or more",
         "--finetune.max_length 9999": "max_length must be from 3 to 64 tokens",
         f"--finetune.batch_size 15 {TWO_RANKS}": "must be a multiple of 2, got 15",
-        "--data.tasks stsb": "The option data.tasks means nothing to classification. Leave it out.",
-        "--data.only neutral": "The option data.only means nothing to classification. Leave it out.",
-        "--data.leave_out sts7": "STS tasks need the folder they lie in. Give data.data_dir.",
+        "--data.tasks stsb": "The option --data.tasks means nothing to classification. Leave it out.",
+        "--data.only neutral": "The option --data.only means nothing to classification. Leave it out.",
+        "--data.leave_out sts7": "STS tasks need the folder they lie in. Give --data.data_dir.",
         "--data.pairs null": "The objective classification needs pairs. Give a file with --data.pairs.",
         "--data.pairs null --finetune.objective regression": "needs pairs. Give a file with --data.pairs or STS tasks",
         "--data.leave_out nonsense --data.data_dir data": "Unknown task 'nonsense'",
     },
     "finetune on text": {
         "--data.pairs other.tsv": "Unrecognized arguments: text.txt. `bertflow finetune --print_config` shows all",
-        "--data.only entailment": "The option data.only means nothing to simcse. Leave it out.",
+        "--data.only entailment": "The option --data.only means nothing to simcse. Leave it out.",
         "--objective in-batch-negatives --data.columns [a]": "data.columns means nothing to in-batch-negatives.",
     },
     "embed": ENCODER
@@ -344,7 +344,7 @@ EARLY = {
 
 PARSED_SLOWLY = ("train", "finetune", "finetune on text")
 """Their parsers know all options of Lightning's Trainer."""
-OF_DATA = ("missing", "no/such", "text.txt", "--resume", "cats", "--tasks sts12")
+OF_DATA = ("missing", "no/such", " text.txt", "--resume", "cats", "--tasks sts12")
 """What shows that a file or a place is wrong: exit code 3."""
 
 
