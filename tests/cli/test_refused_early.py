@@ -106,7 +106,9 @@ EARLY = {
         "--flow.preset nonsense": "Unknown preset",
         "--flow.batch_size 0": "batch_size",
         "--flow.learning_rate nan": "learning_rate cannot be nan",
-        "--flow.preset paper-tf --purpose search": "purpose search uses the preset search-2, but",
+        "--flow.preset paper-tf --purpose search": (
+            "The purpose search uses the preset search-2, but the preset paper-tf is given"
+        ),
         "--data.tasks stsb": "Text comes from --data.sentences or from --data.tasks, but both were given.",
         "--data.sentences [BERT,text.txt]": "BERT is not a file of text. If it is your encoder, write: bertflow train "
         "--encoder.model BERT --data.sentences text.txt",
