@@ -11,6 +11,7 @@ Checkpoints are Lightning's own, written whole or not at all; they are pickles, 
 are read. Lightning keeps the state of a callback under the name of its class.
 """
 
+import math
 import pickle
 import signal
 from collections.abc import Iterator
@@ -72,6 +73,28 @@ class StopAfter(pl.Callback):
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         """Stop when they are taken."""
         trainer.should_stop = trainer.should_stop or trainer.global_step >= self.steps
+
+
+class AfterValidation(pl.callbacks.ModelCheckpoint):
+    """Lightning's, in the middle of an epoch; where a step is validated, it is written after that.
+
+    A run that goes on from a checkpoint of such a step does not validate it any more: its weights would never be
+    judged. What is written at the end of an epoch comes after the validation anyway.
+    """
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *which: Any) -> None:
+        """Write one if it is due, unless a validation comes first."""
+        every, loop = trainer.check_val_every_n_epoch, trainer.fit_loop
+        place = loop.batch_idx if every else loop.total_batch_idx
+        due = trainer.should_stop or (place + 1) % (trainer.val_check_batch or math.inf) == 0
+        if not (due and trainer.enable_validation and (trainer.current_epoch + 1) % (every or 1) == 0):
+            self.on_validation_end(trainer, pl_module)
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write one if it is due, and no step is half done."""
+        whole_step = (trainer.fit_loop.batch_idx + 1) % trainer.accumulate_grad_batches == 0
+        if whole_step and not trainer.is_last_batch:
+            super().on_train_batch_end(trainer, pl_module, None, None, 0)
 
 
 class EMAWeightAveraging(pl.callbacks.EMAWeightAveraging):

@@ -28,6 +28,7 @@ from bertflow.errors import DataError, UsageError, reason_of
 from bertflow.progress import Advance, at_level, bar, working
 from bertflow.training.checkpoints import (
     CHECKPOINT_STEPS,
+    AfterValidation,
     RequeueBetweenSteps,
     StopAfter,
     WholeCheckpoints,
@@ -162,8 +163,9 @@ def build_trainer(
     plugins = _listed(given.get("plugins"))
     if given.get("enable_checkpointing") is not False and not given.get("fast_dev_run"):
         # In the middle of an epoch, and at its end; both write the same file.
-        for when in ({"every_n_train_steps": every or CHECKPOINT_STEPS}, {"save_on_train_epoch_end": True}):
-            callbacks.append(ModelCheckpoint(checkpoints, "last", enable_version_counter=False, **when))
+        alike: dict[str, Any] = {"dirpath": checkpoints, "filename": "last", "enable_version_counter": False}
+        callbacks.append(AfterValidation(**alike, every_n_train_steps=every or CHECKPOINT_STEPS))
+        callbacks.append(ModelCheckpoint(**alike, save_on_train_epoch_end=True))
         callbacks.append(RequeueBetweenSteps())
         if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
             plugins.append(WholeCheckpoints())

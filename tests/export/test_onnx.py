@@ -9,6 +9,7 @@ import onnx
 import onnxruntime
 import pytest
 
+import bertflow
 from bertflow.data.pairs import Pairs
 from bertflow.errors import DataError, MissingExtraError, UsageError
 from bertflow.export import approximation, onnx_graph
@@ -104,8 +105,10 @@ def test_our_own_reader_says_what_it_is(exported):
 
 
 @pytest.mark.slow
-def test_int8_keeps_the_calibrator_and_measures_its_loss(exported, monkeypatch):
-    folder = exported[1]
+def test_int8_keeps_the_calibrator_and_measures_its_loss(minilm, real_sentences, tmp_path, monkeypatch):
+    encoder = bertflow.TransformerEncoder(minilm, pooling="mean(1,2)", device="cpu")  # random weights lose more
+    flow = bertflow.FlowCalibrator(trainer={"max_steps": 3}).fit_sentences(encoder, real_sentences)
+    folder = write_export(bertflow.CalibratedEncoder(encoder, flow), tmp_path / "folder", "onnx").folder
     pairs = Pairs("docstrings", tuple(TEXTS[2:4]), tuple(TEXTS[3:]), kind="retrieval")
     monkeypatch.setattr(approximation, "docstring_sentences", lambda: TEXTS)
     monkeypatch.setattr(approximation, "docstring_corpus", lambda **_: ([], pairs))

@@ -27,6 +27,7 @@ from bertflow.training.trainer import METRICS
 
 from ..texts import NOUNS
 
+ROOT = Path(__file__).parents[2]
 SENTENCES = [f"the {a} {b} sleeps in the {c} ." for a in ("big", "small", "red") for b in NOUNS for c in NOUNS][:64]
 FIRST, SECOND = SENTENCES[:32], [f"a {noun} in the {place}" for noun in NOUNS for place in NOUNS][:32]
 PAIRS = Pairs("nouns", FIRST, SECOND, np.arange(32) % 3, "classes", classes=("animal", "person", "thing"))
@@ -158,8 +159,10 @@ def test_a_run_that_is_killed_after_any_write_comes_to_the_same_end(case, tiny_b
 def test_so_does_one_on_two_ranks(case, tiny_bert, tmp_path):
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
-    command = [*launcher, __file__, case, str(tiny_bert), str(tmp_path)]
-    finished = subprocess.run(command, capture_output=True, text=True, timeout=400, env=environment, check=False)
+    command = [*launcher, "-m", __name__, case, str(tiny_bert), str(tmp_path)]
+    finished = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=400, env=environment, check=False
+    )
     assert finished.returncode == 0, finished.stderr
 
 
