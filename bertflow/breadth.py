@@ -100,7 +100,7 @@ class Breadth:
 
     @property
     def _far(self) -> str:
-        return f"topics left out of a fit are {how_far(self.novelty)} as far from it as other lines"
+        return f"topics that a fit has not seen lie {how_far(self.novelty)} as far out as other lines"
 
     @property
     def narrow(self) -> bool:

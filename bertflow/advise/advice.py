@@ -23,7 +23,7 @@ from bertflow.advise.keeping import Choice, choices_section
 from bertflow.advise.likely import Geometry, Shape
 from bertflow.advise.naming import in_words
 from bertflow.advise.reading import SplitText
-from bertflow.advise.verdict import LIKELY
+from bertflow.advise.verdict import LIKELY, PROOF_BY_QUERIES
 from bertflow.calibration.closed_forms import Whitening
 from bertflow.calibration.flow import FlowCalibrator
 from bertflow.calibration.spelling import RAW
@@ -172,12 +172,14 @@ class Advice(AbstractResult):
         if self.asked is not None:
             yield f"asked     {self.folder / ASKED}: fill in the score of {len(self.asked)} pairs, then --labels FILE"
         elif self.standing == LIKELY or self.beside:
+            queries = f"{FEWEST_LABELS} pairs of a query and its text"
             more = f"{FEWEST_LABELS} labeled pairs or more (--ask 100 writes pairs to label)"
             for judged in (one for one in self.evidence[:1] if not one.evidence.mined):
                 one = judged.evidence
                 n = sum(map(len, (one.judging, one.choosing)[: 1 if one.asked else 2]))
-                few = f"more pairs (the {n:,} given are too few to tell)"
-                more = f"{FEWEST_LABELS} pairs of a query and its text" if judged.proves else few
+                few = f"more pairs (the {n:,} given are no proof)"
+                more = queries if judged.proves else few
+            more = queries if PROOF_BY_QUERIES in self.reasons else more
             yield f"prove     with {'the text of the vectors and ' * lacks_text(self.encoder.raw)}--labels FILE, {more}"
 
     def parts(self) -> Parts:
@@ -196,7 +198,7 @@ class Advice(AbstractResult):
         lines = [
             (name, *(format(getattr(row, field), form) for field, form in SHOWN.values())) for name, row in rows.items()
         ]
-        of = f"On {rows[RAW].n:,} held-out sentences, one per document. Figures above this section: the fitting text."
+        of = f"On {rows[RAW].n:,} held-out sentences, one per document. The reasons give the geometry of the fitting text."
         yield Section("Geometry", Table(("system", *SHOWN), tuple(lines)), (of,))
         yield from (one.section() for one in (*self.evidence, *filter(None, [self.stand_in])))
         if self.queries is not None:

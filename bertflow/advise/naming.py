@@ -16,7 +16,7 @@ WORDS: Mapping[str, str] = {
     "standardize": "every coordinate gets variance one",
     "abtt": "the largest directions are taken out",
     "whitening": "every direction gets the same variance",
-    "ridge": "directions of small variance count a little more",
+    "ridge": "directions of small variance count more",
     "two-band": "every direction gets the same variance, the weakest ones together less",
     "flow": "a trained, invertible map gives an even cloud",
     CROPS: "queries are centered separately",
@@ -33,5 +33,8 @@ def advice_for(candidate: str) -> str:
 def in_words(candidate: str) -> str:
     """What a candidate does, in plain words."""
     row = parse_system(candidate)
-    tokens = parse_pooling(row.pooling).tokens if row.pooling else ""
-    return "; ".join(WORDS[name] for name in (tokens, row.calibrator or "", CROPS * row.crops) if name in WORDS)
+    pooling = parse_pooling(row.pooling or "mean")
+    layers = " and ".join("last" if layer == -1 else str(layer) for layer in pooling.layers)
+    joined = [f"layers {layers} are averaged"] if pooling.layers[1:] and pooling.join == "mean" else []
+    named = (pooling.tokens, row.calibrator or "", CROPS * row.crops)
+    return "; ".join([*joined, *(WORDS[name] for name in named if name in WORDS)])

@@ -49,10 +49,14 @@ STOOD_IN = "These pairs are not from your text: they support the change, but pro
 NOT_AGREED = "These pairs contradict the geometry, so this change is not used."
 NOT_KNOWN = "It may be tuned already, and calibration may make similarity worse."
 PROOF = (
-    f"For proof: --labels FILE with {FEWEST_LABELS} labeled pairs or more, better several hundred (columns "
+    f"For proof: --labels FILE with {FEWEST_LABELS} or, better, several hundred labeled pairs (columns "
     "sentence1, sentence2, score; or a, b, label; or query, text), or a text with 300 pairs in it (paragraphs of "
-    "several sentences, documents between empty lines, or columns such as question and answer). --ask 100 writes a "
+    "several sentences, documents with empty lines between them, or columns such as question and answer). --ask 100 writes a "
     "table of the pairs most worth labeling."
+)
+PROOF_BY_QUERIES = (
+    f"For proof: --labels FILE with {FEWEST_LABELS} or, better, several hundred pairs of a query and its text (columns "
+    "query, text)."
 )
 WITH_FLOW = (
     "This is the recipe {} without its flow. The flow takes longer; fitted on text of several kinds it added 0.5 to 1 "
@@ -67,7 +71,7 @@ RESCALED = "Percentiles (`bertflow score`) correct that, and change no ranking."
 SPANS_FEWER = "the sentences span fewer directions"
 NOTHING = "Nothing was tried: {} cannot be fitted ({}). Give more text, or name another candidate."
 NAMING = "on other texts, --purpose search was 3 points better in search"
-FOR_TOPIC = "on other texts, --purpose topic was 9 points better in neighbors of one kind"
+FOR_TOPIC = "on other texts, --purpose topic found 9 points more neighbors of one kind"
 COST = "may cost other uses {}"
 
 
@@ -178,7 +182,7 @@ def decide(
         pooling = parse_system(system).pooling
         reasons.append(WITH_FLOW.format(preset, f"{pooling}+flow(auto)" if pooling else "flow(auto)"))
     if (standing == LIKELY or not evidence or against) and not labeled:
-        reasons.append(PROOF)
+        reasons.append(PROOF_BY_QUERIES if against and purpose != "similarity" else PROOF)
     if standing == PROVEN and (other := _not_measured(evidence[0].evidence, purpose)):
         reasons.append(other)
     mined = any(one.evidence.mined for one in evidence[:1])

@@ -118,7 +118,7 @@ def test_the_lines_of_plain_text_add_up(encoder, tmp_path):
     two = "The dog 7 runs." in advice.text.fitted
     assert line(said, "rows") == (
         f"rows      1,262 lines = {rows['used']} used + {rows['put aside']} put aside + 40 duplicates + 421 empty"
-        f"{f'; those used hold {len(advice.text.fitted)} sentences' * two}"
+        f"{f'; those used hold {len(advice.text.fitted)} different sentences' * two}"
     )
 
 
@@ -295,7 +295,7 @@ def test_sentences_of_the_rows_are_counted_beside_them(encoder):
     advice, said = fixed(encoder, text)
     rows = advice.text.rows["used"]
     assert rows < len(advice.text.fitted)
-    assert line(said, "rows").endswith(f" duplicates; those used hold {len(advice.text.fitted):,} sentences")
+    assert line(said, "rows").endswith(f" duplicates; those used hold {len(advice.text.fitted):,} different sentences")
 
 
 def test_where_no_candidate_can_be_fitted_the_first_reason_says_so(encoder, tmp_path):

@@ -129,7 +129,7 @@ def test_for_search_mined_pairs_decide_before_graded_labels(encoder, tmp_path):
     assert ranked.lines[-1][1:3] == tuple(map(number, bm25_values(advice.evidence[0].evidence.judging).values()))
     assert [line[0] for line in graded.lines] == ["raw", "whitening"]
     undecided = replace(advice, evidence=advice.evidence[1:], standing=LIKELY, folder=tmp_path)
-    assert "prove     with --labels FILE, more pairs (the 150 given are too few to tell)" in [*undecided.answer()]
+    assert "prove     with --labels FILE, more pairs (the 150 given are no proof)" in [*undecided.answer()]
 
 
 def test_an_encoder_without_tokens_is_judged_with_its_own_pooling(tiny_bert, tmp_path):
@@ -418,6 +418,8 @@ def test_what_to_do_is_printed_first(plain):
 def test_without_a_named_pooling_the_layers_are_open(tiny_bert):
     opened = bertflow.fix(str(tiny_bert), plain_lines(300), resamples=100, device="cpu")
     assert (opened.system, opened.encoder.raw.describe()["pooling"]) == ("faint-sif(1,-1)+ridge(1)", "faint-sif(1,-1)")
+    effect = "effect    layers 1 and last are averaged; very common words weigh a little less; directions of small "
+    assert f"{effect}variance count more" in [*opened.answer()]
     named = bertflow.fix(str(tiny_bert), plain_lines(300), resamples=100, device="cpu", pooling="mean")
     assert named.system == "faint-sif+ridge(1)"
 
@@ -583,7 +585,7 @@ def test_a_catalogue_leaves_the_encoder_as_it_is_and_puts_the_change_beside_it(m
     assert (advice["system"], advice["beside"]) == ("raw", "abtt(1)")
     printed = capsys.readouterr().out
     assert f"vetoed    abtt(1), in {tmp_path / 'fixed' / 'vetoed'}: use" in printed
-    assert "prove     with --labels FILE, 100 labeled pairs or more" in printed
+    assert "prove     with --labels FILE, 100 pairs of a query and its text\n" in printed
     assert "The text is narrow" in printed
     assert bertflow.load(str(tmp_path / "fixed" / "encoder"), device="cpu").calibrator is None
     assert bertflow.load(str(tmp_path / "fixed" / "vetoed"), device="cpu").calibrator is not None

@@ -17,6 +17,7 @@ from bertflow.advise.verdict import (
     NOT_OUTRANKED,
     OUTRANKED,
     PROOF,
+    PROOF_BY_QUERIES,
     PROVEN,
     RESCALE,
     RESCALED,
@@ -200,8 +201,14 @@ def test_a_veto_puts_a_change_beside_the_encoder_unless_labels_of_that_use_prove
     assert decision.system == system
     assert decision.beside == ("" if system != "raw" else "whitening" if proven else "whitening(8)")
     assert f"The text is narrow. {said}".strip() in decision.reasons
-    assert (PROOF in decision.reasons) == (not said)
+    assert (PROOF_BY_QUERIES in decision.reasons) == (not said)
+    assert PROOF not in decision.reasons
     assert (decision.verdict == RESCALE) == (system == "raw")
+
+
+def test_scores_can_prove_a_vetoed_change_for_similarity():
+    decision = decide(geometry(CONE), [], "", "similarity", RAW_SHAPE, ("whitening",), vetoes=NARROW.get)
+    assert decision.reasons[-1] == PROOF
 
 
 @pytest.mark.parametrize(
