@@ -101,7 +101,7 @@ def test_the_steps_can_be_walked_through(recipe, tmp_path):
             # Its dependencies are those of this test; only the package itself is built and installed.
             offline = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet", f"--target={site}"]
             run([sys.executable, "-m", "pip", "install", *offline, "."], image, environment)
-            assert (site / "bertflow" / "cli" / "train.py").is_file()
+            assert (site / "bertflow" / "cli" / "command.py").is_file()
         else:
             installed = importlib.metadata.version(words[-1]).split("+")[0]
             assert installed == PINS[words[-1]]
