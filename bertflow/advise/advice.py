@@ -177,8 +177,7 @@ class Advice(AbstractResult):
             for judged in (one for one in self.evidence[:1] if not one.evidence.mined):
                 one = judged.evidence
                 n = sum(map(len, (one.judging, one.choosing)[: 1 if one.asked else 2]))
-                few = f"more pairs (the {n:,} given are no proof)"
-                more = queries if judged.proves else few
+                more = queries if judged.proves else f"more pairs (the {n:,} given are no proof)"
             more = queries if PROOF_BY_QUERIES in self.reasons else more
             yield f"prove     with {'the text of the vectors and ' * lacks_text(self.encoder.raw)}--labels FILE, {more}"
 
@@ -198,7 +197,7 @@ class Advice(AbstractResult):
         lines = [
             (name, *(format(getattr(row, field), form) for field, form in SHOWN.values())) for name, row in rows.items()
         ]
-        of = f"On {rows[RAW].n:,} held-out sentences, one per document. The reasons give the geometry of the fitting text."
+        of = f"On {rows[RAW].n:,} held-out sentences, one per document. Reason 1 is about the fitting text."
         yield Section("Geometry", Table(("system", *SHOWN), tuple(lines)), (of,))
         yield from (one.section() for one in (*self.evidence, *filter(None, [self.stand_in])))
         if self.queries is not None:

@@ -189,7 +189,8 @@ class SplitText:
     @property
     def counted(self) -> str:
         """How the rows add up, and how many sentences those used hold, if more or fewer."""
-        held = "" if len(self.fitted) == self.rows["used"] else f"; those used hold {len(self.fitted):,} different sentences"
+        n = len(self.fitted)
+        held = "" if n == self.rows["used"] else f"; those used hold {n:,} different sentences"
         return f"{added_up(self.rows, self.unit, ALWAYS)}{held}"
 
     @property

@@ -51,7 +51,7 @@ NOT_KNOWN = "It may be tuned already, and calibration may make similarity worse.
 PROOF = (
     f"For proof: --labels FILE with {FEWEST_LABELS} or, better, several hundred labeled pairs (columns "
     "sentence1, sentence2, score; or a, b, label; or query, text), or a text with 300 pairs in it (paragraphs of "
-    "several sentences, documents with empty lines between them, or columns such as question and answer). --ask 100 writes a "
+    "several sentences, documents split by empty lines, or columns such as question and answer). --ask 100 writes a "
     "table of the pairs most worth labeling."
 )
 PROOF_BY_QUERIES = (
