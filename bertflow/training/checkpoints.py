@@ -75,15 +75,19 @@ class StopAfter(pl.Callback):
         trainer.should_stop = trainer.should_stop or trainer.global_step >= self.steps
 
 
-class AfterValidation(pl.callbacks.ModelCheckpoint):
-    """Lightning's, in the middle of an epoch; where a step is validated, it is written after that.
+class BetweenSteps(pl.Callback):
+    """Acts in the middle of an epoch when a step is done: not between its batches, and after its validation.
 
-    A run that goes on from a checkpoint of such a step does not validate it any more: its weights would never be
-    judged. What is written at the end of an epoch comes after the validation anyway.
+    A run that goes on from a checkpoint before the validation does not validate that step any more: its weights would
+    never be judged. At the end of an epoch, Lightning validates first anyway.
     """
 
-    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *which: Any) -> None:
-        """Write one if it is due, unless a validation comes first."""
+    def act(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """What is done then."""
+        raise NotImplementedError
+
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
+        """Act, unless a validation comes first."""
         every, loop = trainer.check_val_every_n_epoch, trainer.fit_loop
         place = loop.batch_idx if every else loop.total_batch_idx
         due = trainer.should_stop or (place + 1) % (trainer.val_check_batch or math.inf) == 0
@@ -91,10 +95,18 @@ class AfterValidation(pl.callbacks.ModelCheckpoint):
             self.on_validation_end(trainer, pl_module)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Write one if it is due, and no step is half done."""
+        """Act, unless a step is half done."""
         whole_step = (trainer.fit_loop.batch_idx + 1) % trainer.accumulate_grad_batches == 0
         if whole_step and not trainer.is_last_batch:
-            super().on_train_batch_end(trainer, pl_module, None, None, 0)
+            self.act(trainer, pl_module)
+
+
+class AfterValidation(BetweenSteps, pl.callbacks.ModelCheckpoint):
+    """Lightning's checkpoints in the middle of an epoch."""
+
+    def act(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write one if it is due."""
+        pl.callbacks.ModelCheckpoint.on_train_batch_end(self, trainer, pl_module, None, None, 0)
 
 
 class EMAWeightAveraging(pl.callbacks.EMAWeightAveraging):
@@ -137,8 +149,8 @@ AGREE_STEPS = 20
 """Steps between two checks of several ranks whether a notice came."""
 
 
-class RequeueBetweenSteps(pl.Callback):
-    """Delays Lightning's handler of SLURM's notice to the end of a step; does nothing where Lightning has set none.
+class RequeueBetweenSteps(BetweenSteps):
+    """Delays Lightning's handler of SLURM's notice until a step is done; does nothing where Lightning has set none.
 
     The handler writes a checkpoint and asks SLURM to run the job again (``scontrol requeue``). It would run wherever
     the signal finds the process, also while another rank waits for our gradients: the two would wait for ever.
@@ -155,9 +167,9 @@ class RequeueBetweenSteps(pl.Callback):
             self._lightnings = handler
             signal.signal(NOTICE, lambda *_: setattr(self, "_noted", True))
 
-    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+    def act(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Check whether a notice came; with several ranks only now and then, since they have to agree."""
-        if not (trainer.is_last_batch or (trainer.world_size > 1 and trainer.global_step % AGREE_STEPS)):
+        if not (trainer.world_size > 1 and trainer.global_step % AGREE_STEPS):
             self.on_train_epoch_end(trainer)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, *_: Any) -> None:

@@ -27,7 +27,7 @@ class Lightnings(pl.Callback):
 
         self.before = signal.signal(signal.SIGUSR1, handle)
 
-    def on_before_optimizer_step(self, trainer, module, optimizer):
+    def on_before_backward(self, trainer, module, loss):
         if trainer.global_step == self.step:
             signal.raise_signal(signal.SIGUSR1)
             assert not self.handled, "not in the middle of a step"
@@ -36,7 +36,7 @@ class Lightnings(pl.Callback):
         signal.signal(signal.SIGUSR1, self.before)
 
 
-def fit(embeddings, folder, *callbacks, resume=None):
+def fit(embeddings, folder, *callbacks, resume=None, **more):
     made = FlowFit(embeddings, RECIPE)
     quiet = {"enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu", "logger": False}
     options = {
@@ -44,24 +44,31 @@ def fit(embeddings, folder, *callbacks, resume=None):
         "default_root_dir": folder,
         "enable_checkpointing": False,
         **trainer_options(made.recipe, len(made.x)),
+        **more,
     }
     made.run(pl.Trainer(**options, callbacks=list(callbacks)), resume)
     return made
 
 
+HALF = {"val_check_interval": EPOCH // 2}
+PAIRS = {"accumulate_grad_batches": 2}
+
+
 @pytest.mark.parametrize(
-    ("step", "handled"),
+    ("step", "handled", "more"),
     [
-        (0, (1, False)),
-        (EPOCH + 7, (EPOCH + 8, True)),
-        (EPOCH - 1, (EPOCH, True)),  # the last step of an epoch: when it was validated
+        (0, (1, False), {}),
+        (EPOCH + 7, (EPOCH + 8, True), {}),
+        (EPOCH - 1, (EPOCH, True), {}),  # the last step of an epoch: when it was validated
+        (EPOCH // 2 - 1, (EPOCH // 2, True), HALF),  # one that is validated in an epoch
+        (3, (4, False), PAIRS),  # a step of two batches: not between them
     ],
 )
-def test_the_handler_waits_for_the_end_of_the_step_and_its_validation(step, handled, embeddings, tmp_path):
+def test_the_handler_waits_for_the_end_of_the_step_and_its_validation(step, handled, more, embeddings, tmp_path):
     lightnings = Lightnings(step)
-    whole = fit(embeddings, tmp_path, RequeueBetweenSteps(), lightnings)
+    whole = fit(embeddings, tmp_path, RequeueBetweenSteps(), lightnings, **more)
     assert lightnings.handled == [handled]
-    resumed = fit(embeddings, tmp_path, resume=str(tmp_path / "hpc_ckpt_1.ckpt"))
+    resumed = fit(embeddings, tmp_path, resume=str(tmp_path / "hpc_ckpt_1.ckpt"), **more)
     for name, tensor in whole.module.flow.state_dict().items():
         torch.testing.assert_close(resumed.module.flow.state_dict()[name], tensor, rtol=0, atol=0)
     assert resumed.result().record.held_out_bits == whole.result().record.held_out_bits
