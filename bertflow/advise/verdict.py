@@ -48,11 +48,14 @@ UNKNOWN = (
 STOOD_IN = "These pairs are not from your text: they support the change, but prove nothing."
 NOT_AGREED = "These pairs contradict the geometry, so this change is not used."
 NOT_KNOWN = "It may be tuned already, and calibration may make similarity worse."
-PROOF = (
+PROOF_BY_LABELS = (
     f"For proof: --labels FILE with {FEWEST_LABELS} or, better, several hundred labeled pairs (columns "
-    "sentence1, sentence2, score; or a, b, label; or query, text), or a text with 300 pairs in it (paragraphs of "
-    "several sentences, documents split by empty lines, or columns such as question and answer). --ask 100 writes a "
-    "table of the pairs most worth labeling."
+    "sentence1, sentence2, score; or a, b, label; or query, text)%s. --ask 100 writes a table of the pairs most worth "
+    "labeling."
+)
+PROOF = PROOF_BY_LABELS % (
+    ", or a text with 300 pairs in it (paragraphs of several sentences, documents split by empty lines, or columns "
+    "such as question and answer)"
 )
 PROOF_BY_QUERIES = (
     f"For proof: --labels FILE with {FEWEST_LABELS} or, better, several hundred pairs of a query and its text (columns "
@@ -182,7 +185,8 @@ def decide(
         pooling = parse_system(system).pooling
         reasons.append(WITH_FLOW.format(preset, f"{pooling}+flow(auto)" if pooling else "flow(auto)"))
     if (standing == LIKELY or not evidence or against) and not labeled:
-        reasons.append(PROOF_BY_QUERIES if against and purpose != "similarity" else PROOF)
+        vetoed = PROOF_BY_QUERIES if purpose != "similarity" else PROOF_BY_LABELS % ""
+        reasons.append(vetoed if against else PROOF)
     if standing == PROVEN and (other := _not_measured(evidence[0].evidence, purpose)):
         reasons.append(other)
     mined = any(one.evidence.mined for one in evidence[:1])

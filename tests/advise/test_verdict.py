@@ -17,6 +17,7 @@ from bertflow.advise.verdict import (
     NOT_OUTRANKED,
     OUTRANKED,
     PROOF,
+    PROOF_BY_LABELS,
     PROOF_BY_QUERIES,
     PROVEN,
     RESCALE,
@@ -206,9 +207,9 @@ def test_a_veto_puts_a_change_beside_the_encoder_unless_labels_of_that_use_prove
     assert (decision.verdict == RESCALE) == (system == "raw")
 
 
-def test_scores_can_prove_a_vetoed_change_for_similarity():
+def test_scores_alone_can_prove_a_vetoed_change_for_similarity():
     decision = decide(geometry(CONE), [], "", "similarity", RAW_SHAPE, ("whitening",), vetoes=NARROW.get)
-    assert decision.reasons[-1] == PROOF
+    assert decision.reasons[-1] == PROOF_BY_LABELS % ""
 
 
 @pytest.mark.parametrize(
