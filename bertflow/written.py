@@ -12,8 +12,12 @@ from collections.abc import Iterator
 from functools import cache
 
 _UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
-UNSPACED = rf"[{_UNSPACED}]{{1,2}}"
+_LETTER = f"[{_UNSPACED}]"
+UNSPACED = rf"{_LETTER}{{1,2}}"
 """A word of a script without spaces, where marks need not be told from letters."""
+_SPACED = rf"[^\W{_UNSPACED}]+"
+SEARCHED = rf"(?=({_LETTER}{{2}}|(?<!{_LETTER}){_LETTER}|{_SPACED}))(?:{_LETTER}|{_SPACED})"
+"""What BM25 counts: words and numbers; of scripts without spaces every two letters, which overlap (今天 天天 天气)."""
 _ASCII = re.compile(r"[A-Za-z]+")
 """A word where all is ASCII."""
 
@@ -26,7 +30,7 @@ def marks() -> str:
 
 @cache
 def _word() -> re.Pattern[str]:
-    spaced, unspaced = (rf"(?:{letter}[{marks()}]*)" for letter in (rf"[^\W\d_{_UNSPACED}]", f"[{_UNSPACED}]"))
+    spaced, unspaced = (rf"(?:{letter}[{marks()}]*)" for letter in (rf"[^\W\d_{_UNSPACED}]", _LETTER))
     return re.compile(rf"{spaced}+|{unspaced}{{1,2}}")
 
 

@@ -14,6 +14,7 @@ from bertflow.array_types import Float64, Int64
 from bertflow.data.corpus import Answer
 from bertflow.data.pairs import Pairs
 from bertflow.similarity import TIE
+from bertflow.written import SEARCHED
 
 BM25 = "bm25"
 """What its row is called."""
@@ -57,7 +58,7 @@ def bm25_values(pairs: Pairs) -> dict[str, float]:
 
 def bm25_scores(texts: Sequence[str], questions: Sequence[str]) -> Iterable[Float64]:
     """For each question the scores (n,) of all texts."""
-    words = CountVectorizer(token_pattern=r"\w+").fit([*texts, "_"])  # it refuses texts without a word
+    words = CountVectorizer(token_pattern=SEARCHED).fit([*texts, "_"])  # it refuses texts without a word
     counts = words.transform(texts).astype(np.float64).tocoo()
     found, lengths = np.bincount(counts.col, minlength=counts.shape[1]), np.asarray(counts.sum(1))[:, 0]
     idf = np.log(1 + (len(texts) - found + 0.5) / (found + 0.5))

@@ -7,6 +7,7 @@ import numpy as np
 
 from bertflow.data.corpus import Answer
 from bertflow.evaluation.bm25 import bm25_ranks
+from bertflow.written import SEARCHED
 
 ANSWERS = [
     Answer("a", "the dog runs in the garden"),
@@ -51,3 +52,13 @@ def test_a_question_without_known_words_comes_last():
 def test_texts_without_words_rank_nothing():
     (ranks,) = bm25_ranks([Answer("a", "!"), Answer("b", "?")], {"zebra": frozenset("a")})
     assert ranks.tolist() == [2]
+
+
+def test_scripts_without_spaces_are_searched_by_every_two_letters():
+    texts = ["今天天气很好。", "我的电脑坏了", "电脑 X1 很贵", "水"]
+    answers = [Answer(str(at), text) for at, text in enumerate(texts)]
+    right = {"明天天气": frozenset("0"), "电脑坏": frozenset("1"), "X1": frozenset("2"), "水?": frozenset("3")}
+    assert [ranks.tolist() for ranks in bm25_ranks(answers, right)] == [[1]] * 4
+    assert re.findall(SEARCHED, "今天天气 X1, 水") == ["今天", "天天", "天气", "X1", "水"]
+    english = "Don't stop_it: the 2nd naïve café's 3.5 K"
+    assert re.findall(SEARCHED, english) == re.findall(r"\w+", english)
