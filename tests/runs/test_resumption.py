@@ -21,6 +21,7 @@ from safetensors.torch import load_file
 import bertflow
 from bertflow.data.fitting_text import TextOptions
 from bertflow.data.pairs import Pairs
+from bertflow.files import write_text
 from bertflow.training import trainer as train_trainer
 from bertflow.training.checkpoints import WholeCheckpoints
 from bertflow.training.trainer import METRICS
@@ -82,7 +83,7 @@ def run(case, bert, folder, **more):
         if case.startswith("finetune"):
             bertflow.finetune(encoder, PAIRS, recipe, options, folder, "auto")
         else:
-            (folder.parent / "text.txt").write_text("\n".join(SENTENCES), encoding="utf-8")
+            write_text(folder.parent / "text.txt", "\n".join(SENTENCES))  # whole at all times: the other rank reads it
             text = TextOptions(str(folder.parent / "text.txt"), store=str(folder.parent / "store"))
             bertflow.train(encoder, text, recipe, options, folder, "auto", report=False, save_encoder=False)
 
