@@ -32,8 +32,8 @@ MINED_ONLY = (
     "Mined pairs measure search: does a text find its neighbor in the file? Only labels can tell whether texts of the "
     "same meaning come closer; what helps search can harm similarity."
 )
-SIMILARITY_ONLY = "These labels measure similarity. What they prove can harm search and neighbors of one kind."
-SEARCH_ONLY = "These labels measure search. What they prove can harm similarity and neighbors of one kind."
+SIMILARITY_ONLY = "These labels measure similarity. What they prove can harm search and neighbors of the same kind."
+SEARCH_ONLY = "These labels measure search. What they prove can harm similarity and neighbors of the same kind."
 PROVEN = "proven on your text"
 LIKELY = "likely, not proven on your text"
 FOR_SEARCH = "proven on your text for search, likely for other uses"
@@ -74,7 +74,7 @@ RESCALED = "Percentiles (`bertflow score`) correct that, and change no ranking."
 SPANS_FEWER = "the sentences span fewer directions"
 NOTHING = "Nothing was tried: {} cannot be fitted ({}). Give more text, or name another candidate."
 NAMING = "on other texts, --purpose search was 3 points better in search"
-FOR_TOPIC = "on other texts, --purpose topic found 9 points more neighbors of one kind"
+FOR_TOPIC = "on other texts, --purpose topic raised neighbors of the same kind by 9 points"
 COST = "may cost other uses {}"
 
 
@@ -138,12 +138,13 @@ def decide(
     refused = stand_in is not None and stand_in.refuses(stand_in.chosen)
     asked = [name for name in (recipe, safe) if name and evidence]
     worse = {name: said for name in asked if (said := _found_worse(evidence[0], name, purpose))}
-    spare = safe
+    first, spare = recipe, safe
     recipe, safe = ("" if name in worse else name for name in ("" if refused else recipe, safe))
     wanted, standing = _wanted(evidence, purpose, looks_raw(raw, shape), recipe, safe)
     proved = standing == PROVEN
     labeled = proved and not evidence[0].evidence.mined
-    signs = () if wanted == RAW else tuple(vetoes(wanted) or ())
+    passed = bool(first and not recipe) and (wanted, standing) == (safe, LIKELY)
+    signs = () if wanted == RAW else tuple(vetoes(first if passed else wanted) or ())
     outranked = labeled and (purpose == "similarity" or evidence[0].evidence.kind.metric == "mrr")
     against = () if outranked else signs
     system = wanted
@@ -161,10 +162,12 @@ def decide(
     judged = [(one, one.chosen if wanted == RAW else wanted) for one in evidence]
     told = [*signs, *([OUTRANKED if outranked else NOT_OUTRANKED] if labeled else [])]
     heard = f"{stand_in.said_of(stand_in.chosen)} {NOT_AGREED if refused else STOOD_IN}" if stand_in else ""
-    reasons = [f"{cosines} {RESCALED}" if verdict == RESCALE else cosines, *([" ".join(told)] if signs else [])]
-    if system in (RAW, safe):
-        reasons += (said for name, said in worse.items() if not proved or name == spare)
-        reasons += [heard] if refused else []
+    doubts = [said for name, said in worse.items() if not proved or name == spare] + [heard] * refused
+    doubts = doubts if system in (RAW, safe) else []
+    if passed and signs:  # both are about the same candidate
+        told, doubts = [*told, *doubts], []
+    spoken = [" ".join(told)] if signs else []
+    reasons = [f"{cosines} {RESCALED}" if verdict == RESCALE else cosines, *spoken, *doubts]
     replaced = system == safe and standing == LIKELY and len(reasons) > 1
     if replaced:
         instead = INSTEAD.format(system, CHANGED[purpose])

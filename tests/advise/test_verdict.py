@@ -15,6 +15,7 @@ from bertflow.advise.verdict import (
     LIKELY,
     MINED_ONLY,
     NOT_OUTRANKED,
+    NOT_SUCH,
     OUTRANKED,
     PROOF,
     PROOF_BY_LABELS,
@@ -475,6 +476,19 @@ def test_pairs_that_agree_with_a_safe_candidate_prove_it_for_search_alone(purpos
     given = geometry(CONE), evidence, "", purpose, RAW_SHAPE, ("whitening",)
     decision = decide(*given, vetoes=vetoes.get, safe="whitening(8)")
     assert (decision.system, decision.standing) == ("whitening(8)", standing)
+
+
+def test_a_narrow_text_is_named_also_where_pairs_have_put_the_recipe_aside():
+    evidence = [figures(MINED, gains={"whitening": WORSE, "whitening(8)": BETTER})]
+    given = geometry(CONE), evidence, "", "all", RAW_SHAPE, ("whitening",)
+    decision = decide(*given, vetoes={"whitening": ("The text is narrow.",)}.get, safe="whitening(8)")
+    assert (decision.system, decision.standing, decision.beside) == ("whitening(8)", LIKELY, "")
+    _, against, instead, *others = decision.reasons
+    assert against.startswith("The text is narrow. On 1,200 held-out mined pairs")
+    assert against.endswith("So whitening is not used.")
+    assert instead.startswith("whitening(8) is used instead")
+    assert instead.endswith(NOT_SUCH)
+    assert others[-1] == PROOF_BY_QUERIES
 
 
 def test_a_recipe_that_was_not_wanted_is_not_told():
