@@ -78,7 +78,7 @@ def _worst(held: Mapping[str, Sequence[Cell]]) -> list[str]:
 
 
 def draw(cells: Sequence[Cell], path: Path) -> None:
-    """What methods gain in search against what they gain in neighbors of one kind, on the same text."""
+    """What methods gain in search against what they gain in neighbors of the same kind, on the same text."""
     found = {
         (cell["encoder"], cell["use"]): cell["scores"]
         for cell in cells
@@ -94,7 +94,7 @@ def draw(cells: Sequence[Cell], path: Path) -> None:
         axes.axhline(0, color=GREY, linewidth=0.8)
         axes.axvline(0, color=GREY, linewidth=0.8)
         axes.set_title(title, fontsize=10, loc="left")
-        axes.set_xlabel("gain in neighbors of one kind (P@10 x 100)")
+        axes.set_xlabel("gain in neighbors of the same kind (P@10 x 100)")
         axes.margins(0.25)
         axes.spines[["top", "right"]].set_visible(False)
     figure.axes[0].set_ylabel("gain in search (hit@1 x 100)")

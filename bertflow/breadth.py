@@ -1,6 +1,6 @@
 """Is a text broad enough to fit a map to, and is other text of its kind?
 
-Whitening divides by the deviations that a text shows. Text of one narrow kind, such as a catalogue made from templates,
+Whitening divides by the deviations that a text shows. Text of one narrow kind, such as a catalog made from templates,
 varies in few directions. Whatever is new in a query, or in a text on another topic, lies in the other directions, where
 the division makes it large at random: search is ruined, and nothing in the text shows it. So some topics (clusters of
 the text) are left out of a fit, and compared with rows that were left out at random:

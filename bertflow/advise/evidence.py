@@ -42,7 +42,7 @@ STAND_INS = 600
 UNKNOWN_WORDS = 0.1
 """Largest share of tokens that the encoder may not know, of a text or of docstrings."""
 FREQUENT, SAME_LANGUAGE = 100, 0.1
-"""Most frequent words of docstrings, and their least share in a text of the same language: 0.15 for a catalogue in
+"""Most frequent words of docstrings, and their least share in a text of the same language: 0.15 for a catalog in
 English, 0.3 to 0.4 for English sentences, 0.04 or less for German, Dutch and French."""
 
 
@@ -161,7 +161,7 @@ def docstring_evidence(encoder: SentenceEncoder, text: Sequence[str] = ()) -> Ev
 def announced(evidence: Sequence[Evidence], missing: str, purpose: str, bare: bool = False) -> str:
     """What the verdict can rest on, before anything is encoded: which evidence decides, and how much there is."""
     if not evidence:
-        agree = f"narrow text{'' if bare else ', or docstring pairs if it is English,'} may veto it"
+        agree = f"narrow text{'' if bare else ' or, in English, docstring pairs'} may veto it"
         likely = "the geometry says whether a change is likely to help"
         return f"{missing} So nothing can be proven on this text: {likely}; {agree}."
     first, *others = evidence

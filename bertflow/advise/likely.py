@@ -36,7 +36,7 @@ from bertflow.training.recipe import PURPOSES as PRESET_OF
 PURPOSES: Mapping[str, str] = {
     "similarity": "pairs that mean the same",
     "search": "the one right text for a query, in the words of such texts",
-    "topic": "neighbors of one kind",
+    "topic": "neighbors of the same kind",
     "all": "all of them: what helps one may not harm another",
 }
 """What an encoder is used for."""
@@ -47,7 +47,7 @@ STEEP_TOKENS = {**TOKENS, "similarity": "sif"}
 MAPS: Mapping[str, str] = {"search": "ridge(16)", "topic": "ridge(50)", "all": "ridge(50)"}
 """Map of each purpose where many directions hold the variance, for which few sentences are enough; for similarity it is
 that of the preset without its flow. On broad text ridge(1) harmed 2 of 54 searches, ridge(16) none and gained as much;
-ridge(50) hardly ever cost neighbors of one kind (benchmarks/EXPLORED.md)."""
+ridge(50) hardly ever cost neighbors of the same kind (benchmarks/EXPLORED.md)."""
 STEEP_MAPS: Mapping[str, str] = {"search": "ridge(4)", "topic": "ridge(4)"}
 """Map of each purpose where few directions hold the variance; without a row "ridge(1)", whitening that shrinks."""
 CROPPED = ("search", "all")
@@ -60,22 +60,22 @@ SAFE_OF_TOPIC: Mapping[bool, str] = {True: "soft-sif+ridge(16),ridge(16)", False
 """Candidates for topic in their place."""
 CHANGED: Mapping[str, str] = {
     "search": "search by -3 to +6 points (a mean in place of one token: +1 to +30)",
-    "topic": "neighbors of one kind by 0 to +53 points",
+    "topic": "neighbors of the same kind by 0 to +53 points",
     "similarity": "the ranking of pairs by 0 to +13 points (Spearman)",
-    "all": "search by -3 to +6 points, and neighbors of one kind by 0 to +36",
+    "all": "search by -3 to +6 points and neighbors of the same kind by 0 to +36 points",
 }
 """Effect of the safe candidates on other narrow texts, at worst and at best (benchmarks/harm.md, EXPLORED.md)."""
 FAINT = 60
 """Different words in 5,000 (``bertflow.breadth.richness``) below which faint-sif cost search up to 5 points where
 queries name the thing (benchmarks/EXPLORED.md)."""
 COSTS: Mapping[str, str] = {
-    "similarity": "up to 12 points of neighbors of one kind (P@10)",
-    "search": "up to 10 points of neighbors of one kind (P@10)",
+    "similarity": "up to 12 points of neighbors of the same kind (P@10)",
+    "search": "up to 10 points of neighbors of the same kind (P@10)",
     "topic": "up to 28 points of search (P@10)",
 }
 """Cost of what is written for a purpose to another one, at worst; without a row there is none (benchmarks/harm.md,
 EXPLORED.md)."""
-ONE_TOKEN_COST = "up to 18 points of neighbors of one kind (P@10), since a mean takes the place of one token"
+ONE_TOKEN_COST = "up to 18 points of neighbors of the same kind (P@10), since a mean takes the place of one token"
 """Cost of search where the own pooling of the encoder reads one token."""
 ONE_TOKEN = ("cls", "pooler", "last-token", *TEMPLATED)
 """Token reductions that read one token."""
@@ -85,7 +85,7 @@ SHORT = [f"{tokens}{form}" for form in ("whitening(128)", "whitening(64)", "abtt
 """What comes next for similarity, where there are too few sentences, or the tokens are not at hand."""
 FEW = 1000
 """Fewest sentences whose counts of tokens are trusted for all uses, with soft-sif; below it is faint-sif. Of 250 to 800
-one-line summaries, soft-sif cost 2 to 4 points of neighbors of one kind, and faint-sif at most 1
+one-line summaries, soft-sif cost 2 to 4 points of neighbors of the same kind, and faint-sif at most 1
 (benchmarks/harm.md)."""
 WIDEST = 2000
 """Most dimensions that the index of pgvector takes (HNSW, of 32-bit vectors)."""
@@ -242,7 +242,7 @@ def linear_form(purpose: str, dim: int, steep: bool) -> str:
 def reads_one_token(source: SharedPass) -> bool:
     """Whether the encoder's own pooling reads one token, as [CLS].
 
-    A mean in its place finds the right text better, and cost neighbors of one kind up to 17 points
+    A mean in its place finds the right text better, and cost neighbors of the same kind up to 17 points
     (benchmarks/harm.md): so only a purpose that is named changes it.
     """
     return source.recipe is not None and parse_pooling(source.own_pooling).tokens in ONE_TOKEN

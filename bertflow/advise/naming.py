@@ -34,7 +34,7 @@ def in_words(candidate: str) -> str:
     """What a candidate does, in plain words."""
     row = parse_system(candidate)
     pooling = parse_pooling(row.pooling or "mean")
-    layers = " and ".join("last" if layer == -1 else str(layer) for layer in pooling.layers)
-    joined = [f"layers {layers} are averaged"] if pooling.layers[1:] and pooling.join == "mean" else []
+    layers = " and ".join("the last layer" if layer == -1 else f"layer {layer}" for layer in pooling.layers)
+    joined = [f"{layers} are averaged"] if pooling.layers[1:] and pooling.join == "mean" else []
     named = (pooling.tokens, row.calibrator or "", CROPS * row.crops)
     return "; ".join([*joined, *(WORDS[name] for name in named if name in WORDS)])

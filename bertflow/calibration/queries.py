@@ -46,7 +46,7 @@ of 100 on some."""
 def crops(documents: Sequence[str], n: int = CROPS, seed: int = 0) -> list[str]:
     """``n`` random spans of 2 to 6 words, each of a random document; a shorter document is taken whole.
 
-    Words are letters alone: article numbers and punctuation are rare in queries, and with them the spans of a catalogue
+    Words are letters alone: article numbers and punctuation are rare in queries, and with them the spans of a catalog
     were unlike queries. A document without such words is read as it is.
 
     Raises:

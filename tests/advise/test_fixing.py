@@ -418,8 +418,8 @@ def test_what_to_do_is_printed_first(plain):
 def test_without_a_named_pooling_the_layers_are_open(tiny_bert):
     opened = bertflow.fix(str(tiny_bert), plain_lines(300), resamples=100, device="cpu")
     assert (opened.system, opened.encoder.raw.describe()["pooling"]) == ("faint-sif(1,-1)+ridge(1)", "faint-sif(1,-1)")
-    effect = "effect    layers 1 and last are averaged; very common words weigh a little less; directions of small "
-    assert f"{effect}variance count more" in [*opened.answer()]
+    effect = "effect    layer 1 and the last layer are averaged; very common words weigh a little less; directions of "
+    assert f"{effect}small variance count more" in [*opened.answer()]
     named = bertflow.fix(str(tiny_bert), plain_lines(300), resamples=100, device="cpu", pooling="mean")
     assert named.system == "faint-sif+ridge(1)"
 
