@@ -14,6 +14,7 @@ are read. Lightning keeps the state of a callback under the name of its class.
 import math
 import pickle
 import signal
+from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -82,9 +83,9 @@ class BetweenSteps(pl.Callback):
     never be judged. At the end of an epoch, Lightning validates first anyway.
     """
 
+    @abstractmethod
     def act(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """What is done then."""
-        raise NotImplementedError
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
         """Act, unless a validation comes first."""
