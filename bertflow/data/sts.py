@@ -96,7 +96,7 @@ def load_sts(task: str, data_dir: str | Path | None) -> Pairs:
             three, or if all have one score.
     """
     if table_suffix(task):
-        return _load_table(Path(task), table_name(task), OWN)
+        return _load_table(Path(task), own_task(task), OWN)
     if _is_hub(data_dir):
         return _load_hub(task, str(data_dir).partition(":")[2])
     folder = _local_folder(data_dir)
@@ -104,6 +104,12 @@ def load_sts(task: str, data_dir: str | Path | None) -> Pairs:
         return _load_table(table, task, TASKS.get(task, OWN))
     row = _require_task(task)
     return _load_mix(task, row, folder) if row.mix else _load_package(task, row, folder)
+
+
+def own_task(path: str | Path) -> str:
+    """What a table of one's own is called as a task: as its file, with the ending where a known task has that name."""
+    name = table_name(path)
+    return Path(path).name if name in TASKS or name in SUITES else name
 
 
 def load_tasks(tasks: Iterable[str], data_dir: str | Path | None, columns: str | Sequence[str] | None) -> list[Pairs]:

@@ -14,7 +14,7 @@ from bertflow.data import DOCSTRINGS
 from bertflow.data.corpus import load_sentences
 from bertflow.data.docstrings import DOCSTRING_PAIRS, SOME_FILES, docstring_pairs
 from bertflow.data.pairs import Pairs, load_pairs, unique_sentences
-from bertflow.data.sts import StsSource, load_tasks
+from bertflow.data.sts import StsSource, load_tasks, own_task
 from bertflow.data.sts_tasks import suites_of
 from bertflow.data.tables import table_name, table_suffix
 from bertflow.encoder.options import EncoderOptions
@@ -230,7 +230,7 @@ def evaluate_models(
     similarity, progress = scoring.get("similarity", "cosine"), scoring.get("progress")
     given = {kind: table for kind, table in tables.items() if table is not None}
     scored = [table_name(one) if isinstance(one, str | Path) else one.task for one in given.values()]
-    scored += [table_name(one) if table_suffix(one) else one for one in tasks]
+    scored += [own_task(one) if table_suffix(one) else one for one in tasks]
     thresholds = parse_thresholds(fail_below, [*scored, *suites_of(scored)])
     baselines = parse_systems(compare)
     lookup("similarity", SIMILARITIES, similarity)

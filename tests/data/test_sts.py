@@ -136,6 +136,12 @@ def test_a_table_comes_before_a_package(write, small_sts13):
     assert load_sts("sts13", folder).source == "sts13.tsv"
 
 
+@pytest.mark.parametrize(("file", "task"), [("mine.tsv", "mine"), ("stsb.tsv", "stsb.tsv"), ("sts7.tsv", "sts7.tsv")])
+def test_a_table_that_is_given_by_its_path_is_not_taken_for_a_known_task(file, task, write):
+    pairs = load_sts(str(write(file, OWN)), None)
+    assert (pairs.task, pairs.split) == (task, "own")
+
+
 HEADER = "sentence1\tsentence2\tscore\n"
 REFUSED = {
     "two tables": ("mine", {"mine.tsv": OWN, "mine.csv": OWN}, "The task mine should be in one table, but there are "
