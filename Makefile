@@ -40,11 +40,11 @@ demo: $(VENV)/.demo
 
 test: $(VENV)/.test
 	@echo "Running the tests on the cores of this machine, four at most: up to ten minutes on two. A dot is a test."
-	HF_HUB_OFFLINE=1 $(PYTEST)
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(PYTEST)
 
 test-slow: $(VENV)/.test
 	@echo "Running all tests, the long ones too, which takes several times as long. A dot is a test."
-	HF_HUB_OFFLINE=1 $(PYTEST) --slow
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(PYTEST) --slow
 
 check: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -19,7 +19,9 @@ ALL = ("inner", "inner cls", "plain")
 
 
 @pytest.fixture
-def harm(benchmark):
+def harm(benchmark, monkeypatch):
+    """The suite; few docstrings stand in for pairs, since what is asked here is said by the text."""
+    monkeypatch.setattr("bertflow.advise.evidence.STAND_INS", 150)
     return benchmark("harm")
 
 
