@@ -94,13 +94,13 @@ class Breadth:
         few = self.words is not None and self.words < (GENTLE if gentle else RICH)
         return (
             *([f"most of its texts have at most {SHORT} words"] if self.titles else []),
-            *([f"it has about {self.words:.0f} different words per {RUNNING:,}"] if few else []),
+            *([f"it has {self.words:.0f} different words per {RUNNING:,}"] if few else []),
             *[self._far] * (self.novelty > NARROW),
         )
 
     @property
     def _far(self) -> str:
-        return f"topics that a fit has not seen lie {how_far(self.novelty)} as far out as other lines"
+        return f"topics left out of a fit lie {how_far(self.novelty)} as far off as random lines"
 
     @property
     def narrow(self) -> bool:
@@ -115,7 +115,7 @@ class Breadth:
         """One line."""
         if not self.narrow:
             return f"The text is broad ({self._far})."
-        return f"The text is narrow ({', '.join(self.signs())}): a map that is fitted to it may harm search."
+        return f"The text is narrow ({', and '.join(self.signs())}): a map that is fitted to it may harm search."
 
 
 def how_far(ratio: float) -> str:

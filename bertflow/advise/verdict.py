@@ -65,7 +65,7 @@ WITH_FLOW = (
     "This is the recipe {} without its flow. The flow takes longer; fitted on text of several kinds it added 0.5 to 1 "
     'point of similarity: --candidates "{}".'
 )
-INSTEAD = "{} is used instead: even on narrow texts it changed {}."
+INSTEAD = "{} is used instead: on other narrow texts it gave {}."
 OUTRANKED = "Your labels outrank this sign."
 NOT_OUTRANKED = "These labels measure similarity, not search: only --purpose similarity lets them outrank this sign."
 NOT_SUCH = "Such pairs share words: no proof for queries in other words."
@@ -74,7 +74,7 @@ RESCALED = "Percentiles (`bertflow score`) correct that, and change no ranking."
 SPANS_FEWER = "the sentences span fewer directions"
 NOTHING = "Nothing was tried: {} cannot be fitted ({}). Give more text, or name another candidate."
 NAMING = "on other texts, --purpose search was 3 points better in search"
-FOR_TOPIC = "on other texts, --purpose topic raised neighbors of the same kind by 9 points"
+FOR_TOPIC = "on other texts, --purpose topic gained 9 points of neighbors of the same kind"
 COST = "may cost other uses {}"
 
 

@@ -106,7 +106,7 @@ def only_queries_of(
     """
     if (words := richness(documents)) < FEW_WORDS:
         raise DataError(
-            f"The text has about {words:.0f} different words per {RUNNING:,}. With fewer than {FEW_WORDS}, moved "
+            f"The text has {words:.0f} different words per {RUNNING:,}. With fewer than {FEW_WORDS}, moved "
             "queries found less (docs/adapt.md). Use the encoder as it is, or run `bertflow fix --purpose search`."
         )
     raw, cropped, distinct = encoder.raw, crops(documents), list(dict.fromkeys(filter(str.strip, documents)))
