@@ -100,7 +100,7 @@ class Breadth:
 
     @property
     def _far(self) -> str:
-        return f"topics left out of a fit lie {how_far(self.novelty)} as far off as random lines"
+        return f"a left-out topic lies {how_far(self.novelty)} as far off as left-out lines"
 
     @property
     def narrow(self) -> bool:

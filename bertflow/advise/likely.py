@@ -59,10 +59,10 @@ and if many do. They are held to all purposes; the first that can be fitted and 
 SAFE_OF_TOPIC: Mapping[bool, str] = {True: "soft-sif+ridge(16),ridge(16)", False: "soft-sif+abtt(1),abtt(1)"}
 """Candidates for topic in their place."""
 CHANGED: Mapping[str, str] = {
-    "search": "-3 to +6 points of search (+1 to +30 with a mean in place of one token)",
-    "topic": "0 to +53 points of neighbors of the same kind",
-    "similarity": "0 to +13 points of Spearman between cosines and scores",
-    "all": "-3 to +6 points of search and 0 to +36 of neighbors of the same kind",
+    "search": "-3 to +6 points in search (+1 to +30 with a mean in place of one token)",
+    "topic": "0 to +53 points in neighbors of the same kind",
+    "similarity": "0 to +13 points in Spearman's correlation with scores",
+    "all": "-3 to +6 points in search and 0 to +36 in neighbors of the same kind",
 }
 """Effect of the safe candidates on other narrow texts, at worst and at best (benchmarks/harm.md, EXPLORED.md)."""
 FAINT = 60

@@ -131,7 +131,7 @@ def _documents_of_rows(table: TextTable, named: Sequence[str] | None) -> Documen
     if columns.paired:
         found = [Document.of(filter(None, row), [(row[0], row[1])]) for row in rows if any(row)]
         if (n := sum(bool(one.pairs) for one in found)) < len(rows):
-            columns = replace(columns, note=f"; {n:,} of {len(rows):,} rows are pairs: both need {LEAST_WORDS} words")
+            columns = replace(columns, note=f"; {n:,} of {len(rows):,} rows have {LEAST_WORDS} words or more in both")
         return _refused_if_empty(Documents(found, len(rows), "rows", columns), table.name)
     alone = (Document((text,)) for row in rows for text in row if text)
     unit = "rows" if len(columns.names) == 1 else "cells"
@@ -199,7 +199,7 @@ class SplitText:
         if not self.mined and not (self.columns and self.columns.paired):
             where = "paragraphs, empty lines, or question and answer columns"
             return f"the text has no structure that gives pairs ({where})."
-        return f"about 300 different pairs are needed, and the text holds {self.mined:,}."
+        return f"about 300 pairs without a repeated text are needed, and there are {self.mined:,}."
 
 
 def split_text(

@@ -74,7 +74,7 @@ RESCALED = "Percentiles (`bertflow score`) correct that, and change no ranking."
 SPANS_FEWER = "the sentences span fewer directions"
 NOTHING = "Nothing was tried: {} cannot be fitted ({}). Give more text, or name another candidate."
 NAMING = "on other texts, --purpose search was 3 points better in search"
-FOR_TOPIC = "on other texts, --purpose topic gained 9 points of neighbors of the same kind"
+FOR_TOPIC = "on other texts, --purpose topic gained 9 points in neighbors of the same kind"
 COST = "may cost other uses {}"
 
 
