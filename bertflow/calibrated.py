@@ -111,7 +111,7 @@ class CalibratedEncoder(AbstractEncoder):
         With queries, or crops of the documents in their place, each role has its own mean
         (``bertflow.calibration.queries``).
 
-        An encoder without counts whose pooling weighs by frequency, such as ``sif``, counts these sentences.
+        An encoder without counts whose pooling weights by frequency, such as ``sif``, counts these sentences.
         """
         _require_order(encoder, calibrator)
         if isinstance(encoder, AbstractLearner) and encoder.count_missing(sentences):

@@ -49,13 +49,13 @@ def parse_candidates(spelling: str | None) -> list[SystemSpec]:
     """Read a list of candidates, separated by commas.
 
     Raises:
-        UsageError: If one is misspelled, or neither calibrates nor weighs tokens.
+        UsageError: If one is misspelled, or neither calibrates nor weights tokens.
     """
     rows = parse_systems(DEFAULT if spelling is None else spelling)
     for row in rows:
         if (row.calibrator is None and row.pooling not in COUNTED) or row.pooling in STATIC:
             raise UsageError(
-                f"A candidate is a calibrator, as whitening(64), a pooling that weighs tokens, as sif, or both, as "
+                f"A candidate is a calibrator, as whitening(64), a pooling that weights tokens, as sif, or both, as "
                 f"sif+whitening; got {row.spelling!r}."
             )
     if not rows:

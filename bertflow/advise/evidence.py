@@ -63,7 +63,7 @@ class EvidenceKind:
     shown: Mapping[str, str]
 
 
-RANKING = {"hit@1": "hit@1", "mrr": "MRR", "random_median_cosine": "random median", "random_p95_cosine": "random 95 %"}
+RANKING = {"hit@1": "hit@1", "mrr": "MRR", "random_median_cosine": "text median", "random_p95_cosine": "text 95 %"}
 LABELED: Mapping[str, EvidenceKind] = {
     "graded": EvidenceKind(
         "graded labels", "cosine_spearman", "agreement with your scores", {"cosine_spearman": "Spearman"}
@@ -260,7 +260,7 @@ class Judgement:
             who = f"{best}; tested on {n:,} others"
         if evidence.asked:
             who = f"{n:,} of {evidence.asked:,} are filled in; chosen on all of them ({chosen})"
-        how = f"{who}. Scores are x 100; cosines of random pairs are not."
+        how = f"{who}. Scores are x 100; cosines of random texts are not."
         return Section(evidence.kind.title.capitalize(), self.judging.table(columns), (how, *self.judging.captions()))
 
     def as_dict(self) -> dict[str, Any]:

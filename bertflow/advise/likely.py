@@ -69,13 +69,13 @@ FAINT = 60
 """Different words in 5,000 (``bertflow.breadth.richness``) below which faint-sif cost search up to 5 points where
 queries name the thing (benchmarks/EXPLORED.md)."""
 COSTS: Mapping[str, str] = {
-    "similarity": "up to 12 points of neighbors of the same kind (P@10)",
-    "search": "up to 10 points of neighbors of the same kind (P@10)",
-    "topic": "up to 28 points of search (P@10)",
+    "similarity": "up to 12 points in neighbors of the same kind (P@10)",
+    "search": "up to 10 points in neighbors of the same kind (P@10)",
+    "topic": "up to 28 points in search (P@10)",
 }
 """Cost of what is written for a purpose to another one, at worst; without a row there is none (benchmarks/harm.md,
 EXPLORED.md)."""
-ONE_TOKEN_COST = "up to 18 points of neighbors of the same kind (P@10), since a mean takes the place of one token"
+ONE_TOKEN_COST = "up to 18 points in neighbors of the same kind (P@10), since a mean takes the place of one token"
 """Cost of search where the own pooling of the encoder reads one token."""
 ONE_TOKEN = ("cls", "pooler", "last-token", *TEMPLATED)
 """Token reductions that read one token."""

@@ -6,7 +6,7 @@ from bertflow.calibration.spelling import CROPS, parse_system
 from bertflow.encoder.pooling import parse_pooling
 
 FLOW = "use the flow"
-ADVICE: Mapping[str, str] = {"whitening": "whiten", "ridge": "whiten", "flow": FLOW, "": "weigh the tokens"}
+ADVICE: Mapping[str, str] = {"whitening": "whiten", "ridge": "whiten", "flow": FLOW, "": "weight the tokens"}
 """Row of ``CALIBRATORS``, or empty for none -> what is advised where a candidate of that row is best."""
 WORDS: Mapping[str, str] = {
     "sif": "common words weigh less",
@@ -15,6 +15,7 @@ WORDS: Mapping[str, str] = {
     "center": "the mean is subtracted",
     "standardize": "every coordinate gets variance one",
     "abtt": "the largest directions are taken out",
+    "abtt(1)": "the largest direction is taken out",
     "whitening": "every direction gets the same variance",
     "ridge": "directions of small variance count more",
     "two-band": "every direction gets the same variance, the weakest ones together less",
@@ -36,5 +37,6 @@ def in_words(candidate: str) -> str:
     pooling = parse_pooling(row.pooling or "mean")
     layers = " and ".join("the last layer" if layer == -1 else f"layer {layer}" for layer in pooling.layers)
     joined = [f"{layers} are averaged"] if pooling.layers[1:] and pooling.join == "mean" else []
-    named = (pooling.tokens, row.calibrator or "", CROPS * row.crops)
+    spelled = f"{row.calibrator}({row.value})"
+    named = (pooling.tokens, spelled if spelled in WORDS else row.calibrator or "", CROPS * row.crops)
     return "; ".join([*joined, *(WORDS[name] for name in named if name in WORDS)])

@@ -38,8 +38,8 @@ PROVEN = "proven on your text"
 LIKELY = "likely, not proven on your text"
 FOR_SEARCH = "proven on your text for search, likely for other uses"
 HELPED = (
-    "Calibration improved 24 of 25 other encoders with such a geometry, by 3 to 28 points of agreement with human "
-    "scores (STS, Spearman)."
+    "Calibration improved agreement with human scores (STS, Spearman) for 24 of 25 other encoders with such a "
+    "geometry, by 3 to 28 points."
 )
 UNKNOWN = (
     "Vectors do not say how their encoder was made. If it was made for sentences, as those of most services and of "
@@ -74,8 +74,8 @@ RESCALED = "Percentiles (`bertflow score`) correct that, and change no ranking."
 SPANS_FEWER = "the sentences span fewer directions"
 NOTHING = "Nothing was tried: {} cannot be fitted ({}). Give more text, or name another candidate."
 NAMING = "on other texts, --purpose search was 3 points better in search"
-FOR_TOPIC = "on other texts, --purpose topic gained 9 points in neighbors of the same kind"
-COST = "may cost other uses {}"
+FOR_TOPIC = "on other texts, --purpose topic was 9 points better in neighbors of the same kind"
+COST = "may cost {}"
 
 
 class Decision(NamedTuple):
@@ -171,10 +171,9 @@ def decide(
     replaced = system == safe and standing == LIKELY and len(reasons) > 1
     if replaced:
         instead = INSTEAD.format(system, CHANGED[purpose])
-        doubt = [NOT_SUCH for one in evidence[:1] if against and one.evidence.mined and proven(gain)]
-        reasons.append(" ".join([instead, *(one.said_of(system) for one in evidence), *doubt]))
+        reasons.append(" ".join([instead, *(_doubted(one, system, against) for one in evidence)]))
     reasons += (
-        one.said_of(name)
+        _doubted(one, name, against)
         for one, name in judged
         if name not in worse and not (replaced and name == safe) and (name or not one.evidence.mined)
     )
@@ -215,6 +214,12 @@ def _found_worse(first: Judgement, name: str, purpose: str) -> str:
     measures = purpose in ("search", "all") or not first.evidence.mined
     worse = first.lead(name).difference < 0 if measures else first.refuses(name)
     return f"{first.said_of(name)} {WORSE.format(name)}" if worse else ""
+
+
+def _doubted(judgement: Judgement, name: str | None, against: Sequence[str]) -> str:
+    """What evidence says of a candidate, and why that proves nothing where something speaks against a change."""
+    such = name and against and judgement.evidence.mined and proven(judgement.lead(name))
+    return f"{judgement.said_of(name)}{f' {NOT_SUCH}' if such else ''}"
 
 
 def _not_measured(evidence: Evidence, purpose: str) -> str:

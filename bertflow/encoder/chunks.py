@@ -13,7 +13,7 @@ A window of sentences for which max_length has no room is split into windows of 
 are put around every chunk and do not count. A window of tokens holds those that the whole text has there: they are not
 made again. A text that fits in one chunk has the embedding that it has without chunks, and nothing is cut.
 
-``mean`` weighs a chunk by its number of tokens, so that a short last one counts for little: by the pooling ``mean``
+``mean`` weights a chunk by its number of tokens, so that a short last one counts for little: by the pooling ``mean``
 every token counts alike. Source: "Embedding texts that are longer than the model's maximum context length", OpenAI
 cookbook (https://cookbook.openai.com/examples/embedding_long_inputs).
 """

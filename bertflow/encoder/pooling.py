@@ -52,7 +52,7 @@ COUNTED: Mapping[str, partial[Shares]] = {
     "soft-sif": partial(_inverse, a=1e-2),
     "faint-sif": partial(_inverse_of_known, a=1e-1),
 }
-"""Token reductions that weigh a token by its frequency -> shares of the corpus to weights, (vocabulary,) each.
+"""Token reductions that weight a token by its frequency -> shares of the corpus to weights, (vocabulary,) each.
 ``soft-sif`` still hears frequent words, which is better where the corpus is narrow, and where calibration follows
 (benchmarks/EXPLORED.md). ``faint-sif`` is for text of few words, and lowers only those of its templates."""
 DENOISED = "denoised-mask"
@@ -231,8 +231,8 @@ def parse_pooling(spelling: str) -> Pooling:
 
 
 def uncalibrated(pooling: str | None) -> str:
-    """What an encoder without a calibrator is, in words; some of its poolings weigh tokens by their counts."""
-    return "weighs tokens, no calibrator" if pooling and parse_pooling(pooling).counted else "no calibrator"
+    """What an encoder without a calibrator is, in words; some of its poolings weight tokens by their counts."""
+    return "weights tokens, no calibrator" if pooling and parse_pooling(pooling).counted else "no calibrator"
 
 
 def pool(layers: Sequence[Tensor], views: TokenViews, pooling: Pooling) -> Tensor:

@@ -40,7 +40,7 @@ from bertflow.progress import working
 from bertflow.records import EXPORT, write_export_record
 from bertflow.registry import lookup
 
-POOLED = {"mean": "their mean, each weighed by its number of tokens", "max": "their largest value in each coordinate"}
+POOLED = {"mean": "their mean, each weighted by its number of tokens", "max": "their largest value in each coordinate"}
 """How chunks become one embedding, in words."""
 
 

@@ -228,7 +228,7 @@ def transform_rows(
 
 
 def _count_tokens(encoder: SentenceEncoder, text: TextSource) -> None:
-    """Count the tokens of the text for a pooling that weighs them by frequency and has none."""
+    """Count the tokens of the text for a pooling that weights them by frequency and has none."""
     uncounted = encoder.describe().get("token_counts", "") is None
     if uncounted and isinstance(encoder, AbstractTokenEncoder):
         # The text is read twice: each distinct sentence counts once, and the counts decide every embedding.

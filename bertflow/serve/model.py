@@ -47,7 +47,7 @@ class ServedModel:
         truncate: Truncate a text that is too long, instead of refusing it.
 
     Attributes:
-        before: The pooling that the user came with, if `fix` chose another one; where tokens are only weighed, their
+        before: The pooling that the user came with, if `fix` chose another one; where tokens are only weighted, their
             mean; else None.
         domain: What ordinary text is for the raw encoder; None where the folder holds no domain check.
         scores: Percentiles of cosines among random pairs; None where the folder holds no ``scores.json``.
@@ -79,8 +79,8 @@ class ServedModel:
         self.domain = DomainCheck.find(model, raw)
         if self.domain is None and (self.scores or encoder.calibrator):
             logger.info(UNCHECKED)
-        weighed = str(replace(raw.pooling, tokens="mean")) if raw.pooling.counted else None
-        self.before = encoder.before if isinstance(encoder, CalibratedEncoder) else weighed
+        weighted = str(replace(raw.pooling, tokens="mean")) if raw.pooling.counted else None
+        self.before = encoder.before if isinstance(encoder, CalibratedEncoder) else weighted
 
     def count(self, role: Role, texts: Sequence[str]) -> Size:
         """How large a request is.

@@ -276,7 +276,7 @@ def test_what_naming_a_purpose_would_gain_is_said_where_none_is_named(encoder):
     assert re.fullmatch(said, by_pairs.naming)
     assert " held-out mined pairs, search quality (MRR x 100) is " in by_pairs.reasons[-1]
     assert f"purpose   {by_pairs.naming}" in [*by_pairs.answer()]
-    assert named.naming.startswith("may cost other uses up to 10 points of neighbors of the same kind (P@10)")
+    assert named.naming.startswith("may cost up to 10 points in neighbors of the same kind (P@10)")
     elsewhere = bertflow.fix(encoder, plain(900), **free)
     assert elsewhere.naming.startswith("on other texts, --purpose search was 3 points better in search")
 

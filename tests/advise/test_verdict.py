@@ -491,6 +491,16 @@ def test_a_narrow_text_is_named_also_where_pairs_have_put_the_recipe_aside():
     assert others[-1] == PROOF_BY_QUERIES
 
 
+def test_pairs_that_speak_for_what_is_vetoed_are_doubted():
+    evidence = [figures(MINED, gains={"whitening": BETTER, "whitening(8)": NOISE})]
+    given = geometry(CONE), evidence, "", "all", RAW_SHAPE, ("whitening",)
+    decision = decide(*given, vetoes={"whitening": ("The text is narrow.",)}.get, safe="whitening(8)")
+    assert decision.beside == "whitening"
+    (said,) = (reason for reason in decision.reasons if "with whitening and" in reason)
+    assert said.endswith(NOT_SUCH)
+    assert sum(NOT_SUCH in reason for reason in decision.reasons) == 1
+
+
 def test_a_recipe_that_was_not_wanted_is_not_told():
     gains = {"whitening": BETTER, "whitening(8)": WORSE, "flow": NOISE, "flow(8)": NOISE}
     mined = [figures(MINED, gains=gains)]

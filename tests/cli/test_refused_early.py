@@ -88,7 +88,7 @@ EARLY = {
     | RESAMPLES
     | {
         "--candidates nonsense": "Unknown baseline 'nonsense'",
-        "--candidates mean(1)": "A candidate is a calibrator, as whitening(64), a pooling that weighs tokens,",
+        "--candidates mean(1)": "A candidate is a calibrator, as whitening(64), a pooling that weights tokens,",
         "--purpose nonsense": "purpose cannot be nonsense",
         "--max_sentences 0": "max_sentences should be 1 or more",
         "--max_pairs -1": "max_pairs should be 1 or more",

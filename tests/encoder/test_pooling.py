@@ -187,4 +187,4 @@ def test_sif_without_counts_says_what_to_do(refusal):
 
 def test_an_encoder_without_a_calibrator_is_called_by_what_it_does():
     found = [uncalibrated(pooling) for pooling in ("soft-sif(1,2)", "mean", None)]
-    assert found == ["weighs tokens, no calibrator", "no calibrator", "no calibrator"]
+    assert found == ["weights tokens, no calibrator", "no calibrator", "no calibrator"]
