@@ -12,9 +12,10 @@ from bertflow.data.corpus import Answer
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.identity import map_digest
 from bertflow.evaluation.sides import encode_sets
+from bertflow.export.golden import Golden, explain
 from bertflow.export.onnx_encoder import OnnxEncoder
 from bertflow.export.st_folder import load_sentence_transformer
-from bertflow.export.targets import write_export
+from bertflow.export.targets import TARGETS, write_export
 from bertflow.integrations.langchain import BertflowEmbeddings
 from bertflow.integrations.mteb import mteb_model
 from bertflow.maps import RoleMap
@@ -104,6 +105,33 @@ def test_every_exit_knows_the_roles(tiny_bert, tmp_path, name):
         for texts, embed, wanted in ((PROBE, encode, expected[0]), (QUERIES, ask, expected[1])):
             np.testing.assert_allclose(embed(texts), wanted, rtol=1e-5, atol=1e-5, err_msg=f"{name}: {exit_}")
         assert np.abs(np.asarray(ask(QUERIES)) - other).max() > 1e-2, f"{name}: {exit_} gives a query as a document"
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("calibrator", [bertflow.Ridge(), bertflow.FlowCalibrator(trainer=STEPS)])
+def test_an_encoder_of_queries_stays_one_wherever_it_is_written(tiny_bert, tmp_path, calibrator):
+    encoder = bertflow.TransformerEncoder(tiny_bert, pooling="mean(2)", device="cpu")
+    text = drawn(WITH_ARTICLES, 240, 0, 4, 12)
+    system = bertflow.CalibratedEncoder.fit(encoder, calibrator, text, queries=crops(text, 100))
+    system.role = "query"
+    places = {target: write_export(system, tmp_path / target, target).folder for target in TARGETS}
+    modern = write_export(system, tmp_path / "modern", "sentence-transformers", "modern").folder
+    graph = OnnxEncoder(places["onnx"])
+    inputs = {one.name: one for one in graph._session.get_inputs()}
+    assert list(inputs) == ["input_ids", "attention_mask"]  # what a server gives
+    opened = [bertflow.load(places["safetensors"], device="cpu"), graph]
+    opened += [load_sentence_transformer(place, device="cpu") for place in (places["sentence-transformers"], modern)]
+    for one in opened:
+        np.testing.assert_allclose(one.encode(PROBE), system.encode_query(PROBE), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(one.encode_document(PROBE), system.encode_document(PROBE), rtol=1e-5, atol=1e-5)
+    ids = graph._tokenizer.encode_batch(PROBE[:1])[0]
+    given = {"input_ids": np.array([ids.ids]), "attention_mask": np.array([ids.attention_mask])}
+    alone = graph._session.run(None, given)[0]
+    np.testing.assert_allclose(alone, system.encode_query(PROBE[:1]), rtol=1e-5, atol=1e-5)
+    golden = Golden.read(places["onnx"])
+    for role, right in (("query", True), ("document", False)):
+        found = explain(golden, system.calibrate(encoder.encode(golden.sentences), role))
+        assert (found.right, "takes queries for documents" in found.text) == (right, not right)
 
 
 def test_sentence_transformers_opens_both_roles_without_trust(tiny_bert, tmp_path):

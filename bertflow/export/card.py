@@ -136,6 +136,8 @@ def make_card(
         name=name,
         target=written.target,
         describe=description,
+        roles=system.has_roles,
+        queries=system.role == "query",
         ours=" and ".join(written.ours),
         int8=str(written.int8 or ""),
         dim=system.dim,

@@ -122,7 +122,7 @@ class Calibration(AbstractExactModule):
     """A fitted map, row by row: a flow, or a closed form after a transformer in half precision.
 
     Its config has ``map``, class and shape, as ``{"class": "FlowMap", **spec}``. Where that moves queries by a mean of
-    their own, ``encode_query`` of sentence-transformers says by the task that they are queries.
+    their own, the task of sentence-transformers says what is embedded; without one the ``role`` of the config does.
     """
 
     forward_kwargs = {"task"}  # noqa: RUF012 - as its base has it
@@ -132,7 +132,8 @@ class Calibration(AbstractExactModule):
         self.calibrator = empty_map(config["map"]).float().eval()
 
     def _embedding(self, features: Mapping[str, Any], task: str | None = None, **_: Any) -> Tensor:
-        return of_role(self.calibrator, task == "query")(features["sentence_embedding"].float())
+        query = (task or self.config["role"]) == "query"
+        return of_role(self.calibrator, query)(features["sentence_embedding"].float())
 
     def get_embedding_dimension(self) -> int:
         """Width of an embedding."""

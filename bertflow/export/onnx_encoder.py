@@ -45,6 +45,7 @@ class ExportRecord(ExportFiles):
     format: Literal[1]
     describe: ExportedEncoder
     dim: Size
+    role: Role
 
 
 def read_export(folder: Path) -> ExportRecord:
@@ -82,7 +83,7 @@ class OnnxEncoder(AbstractEncoder):
             self._session = open_session(folder / graph)
         self._prompts = recorded_prompts(self._record["describe"])
         self._roles = QUERY in {one.name for one in self._session.get_overridable_initializers()}
-        self.dim = int(self._record["dim"])
+        self.dim, self.role = int(self._record["dim"]), self._record["role"]
 
     def _encode(self, sentences: list[str], role: Role, progress: bool | None, batch_size: int | None) -> Float32:
         found = np.empty((len(sentences), self.dim), np.float32)

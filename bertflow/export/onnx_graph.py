@@ -104,9 +104,12 @@ def write_onnx(parts: Parts, folder: Path, layout: str = "") -> dict[str, Any]:
         import onnx
 
         written = onnx.load(str(path))
-        written.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros(1, np.float32), QUERY))
+        written.graph.initializer.append(
+            onnx.numpy_helper.from_array(np.array([parts.given.role == "query"], np.float32), QUERY)
+        )
         onnx.save(written, str(path))
-    difference = max(_check(graph, path, parts, *query) for query in ([], [torch.ones(1)])[: 1 + bool(roles)])
+    asked = [[torch.zeros(1)], [torch.ones(1)]] if roles else [[]]
+    difference = max(_check(graph, path, parts, *query) for query in asked)
     parts.save_tokenizer(folder)
     shutil.copyfile(parts.files / "config.json", folder / "config.json")  # servers read the model's type from it
     return {"blocks": parts.depth, "largest_difference_from_torch": difference}

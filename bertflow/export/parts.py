@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,10 @@ from transformers import PreTrainedTokenizerBase
 
 from bertflow.array_types import Float32
 from bertflow.data.docstrings import PLAIN
-from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.encoder.abstract import Role, SentenceEncoder
 from bertflow.encoder.architecture import FAMILIES, quiet_transformers
 from bertflow.encoder.device import DTYPES, TF32
+from bertflow.encoder.folders import recorded_prompts
 from bertflow.encoder.model import BlockStack
 from bertflow.encoder.pooling import COUNTED, DENOISED, Pooling, TokenViews, parse_pooling, pool
 from bertflow.encoder.transformer import TransformerEncoder, in_dtype
@@ -221,30 +222,36 @@ def special_ends(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
 def make_golden(parts: Parts) -> Golden:
     """Embed the golden sentences, correctly and with frequent mistakes."""
     system, encoder, sentences = parts.system, parts.encoder, list(GOLDEN_SENTENCES)
-    raw = encoder.encode(sentences)
-    vectors, rows, some = system.calibrate(raw), list(SUSPECT_ROWS), [sentences[row] for row in SUSPECT_ROWS]
+    role = parts.given.role
+    encode, calibrate = partial(_embedded, role=role), partial(system.calibrate, role=role)
+    raw = encode(encoder, sentences)
+    vectors, rows, some = calibrate(raw), list(SUSPECT_ROWS), [sentences[row] for row in SUSPECT_ROWS]
     suspects = {} if system.calibrator is None else {"it leaves the calibrator out": raw[rows]}
     if isinstance(parts.map, UnitMap):  # as servers that run a Dense, but no Normalize before it
         with torch.inference_mode():
             scaled = parts.map.inner(torch.from_numpy(raw[rows])).numpy()
         suspects["it does not scale vectors to unit length before the calibrator"] = scaled
+    if parts.given.has_roles:
+        other: Role = "document" if role == "query" else "query"
+        mistaken = system.calibrate(_embedded(encoder, some, other), other)
+        suspects["it takes queries for documents, or documents for queries"] = mistaken
     depth = max(parts.pooling.layers)
-    for spelling, x in encoder.encode_poolings(some, [f"{name}({depth})" for name in POOLINGS]).items():
+    for spelling, x in encoder.encode_poolings(some, [f"{name}({depth})" for name in POOLINGS], role=role).items():
         if parse_pooling(spelling) == parts.pooling:
             continue
         wrong = f"it pools by {spelling.split('(')[0]} over its last block"
         if system.calibrator is not None:
             suspects[f"{wrong}, and leaves the calibrator out"] = x
         if system.calibrator is None or x.shape[1] == encoder.dim:
-            suspects[wrong] = system.calibrate(x)
-    prompt = parts.description["prompt"]
+            suspects[wrong] = calibrate(x)
+    prompt = recorded_prompts(parts.description)[role]
     if prompt:
         bare = TransformerEncoder(parts.files, prompt="", device="cpu")
-        suspects["it leaves the prompt out"] = system.calibrate(bare.encode(some))
+        suspects["it leaves the prompt out"] = calibrate(bare.encode(some))
     precision = {}
     for dtype in (name for name in DTYPES if name != parts.dtype):
-        x = in_dtype(parts.opened, dtype).encode(some)
-        precision[dtype] = float(np.median(distances(system.calibrate(x), vectors[rows])))
+        x = encode(in_dtype(parts.opened, dtype), some)
+        precision[dtype] = float(np.median(distances(calibrate(x), vectors[rows])))
     # In half precision the last digits depend on the machine: as many of them as differ from float32.
     if parts.dtype == "float32":
         tolerance = float(np.clip(min(precision.values()) / 3, *TOLERANCES))
@@ -254,6 +261,11 @@ def make_golden(parts: Parts) -> Golden:
     tokens = [len(ids) for ids in parts.checkpoint.tokenizer(texts, truncation=False, verbose=False)["input_ids"]]
     rounded = {name: _rounded(x) for name, x in suspects.items()}
     return Golden(1, sentences, tokens, _rounded(vectors), rounded, precision, tolerance, parts.description)
+
+
+def _embedded(encoder: SentenceEncoder, sentences: list[str], role: Role) -> Float32:
+    """Raw embeddings of one role."""
+    return encoder.encode_query(sentences) if role == "query" else encoder.encode_document(sentences)
 
 
 def _rounded(x: Float32) -> list[list[float]]:

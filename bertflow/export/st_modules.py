@@ -106,7 +106,7 @@ def _write_module(path: Path, module: StModule, types: Mapping[str, str]) -> Non
         for role, one in config.items():
             _write_module(path / inside[role], one, types)
         kinds = {inside[role]: types[one[0]] for role, one in config.items()}
-        structure, routes = {role: [place] for role, place in inside.items()}, {"default_route": "document"}
+        structure, routes = {role: [place] for role, place in inside.items()}, {"default_route": next(iter(config))}
         write_plain(path / "router_config.json", {"types": kinds, "structure": structure, "parameters": routes})
         return
     write_plain(path / "config.json", config)
@@ -129,7 +129,7 @@ def _write_saved(parts: Parts, folder: Path) -> None:
 
 def _model_config(parts: Parts, modules: list[str]) -> dict[str, Any]:
     prompts = recorded_prompts(parts.description)
-    default = {PROMPT_NAME: prompts["document"]} if prompts["document"] else {}
+    default = {PROMPT_NAME: prompt} if (prompt := prompts[parts.given.role]) else {}
     config: dict[str, Any] = {
         "model_type": "SentenceTransformer",
         "__version__": {"transformers": version("transformers"), "pytorch": version("torch")},
@@ -231,8 +231,9 @@ def _calibration(parts: Parts, layout: str) -> list[StModule]:
             role: _dense(layout, weight.float(), -(weight @ one).float(), "torch.nn.modules.linear.Identity")
             for role, one in shifts.items()
         }
-        last = dense["document"] if gap is None else ("Router", dense, None)
+        first = parts.given.role if gap is not None else "document"  # where nobody says what is embedded
+        last = dense[first] if gap is None else ("Router", {first: dense[first], **dense}, None)
         return [("Normalize", {}, None), last] if isinstance(parts.map, UnitMap) else [last]
-    config = {"map": map_spec(parts.map), "format": FORMAT}
+    config = {"map": map_spec(parts.map), "format": FORMAT, "role": parts.given.role}
     tensors = {f"calibrator.{name}": tensor for name, tensor in parts.map.state_dict().items()}
     return [("Calibration", json.loads(to_json(config)), tensors)]

@@ -138,11 +138,18 @@ def write_export(
             facts |= {"chunks": chunks, "long_texts": _long_texts(chunks, system, parts.max_length)}
         golden.write(aside)
         versions = {package: version(package) for package in ("bertflow", "torch", "transformers")}
-        record = {"format": 1, "target": target, "describe": describe, "dim": system.dim, "facts": facts}
+        record = {
+            "format": 1,
+            "target": target,
+            "describe": describe,
+            "dim": system.dim,
+            "role": given.role,
+            "facts": facts,
+        }
         write_export_record(aside, {**record, "versions": versions})
         ours = tuple(module for module in facts.get("modules", ()) if module in OURS)
         written = Exported(folder, target, describe, ours, facts, int8=int8(aside) if int8 else None)
-        make_card(system, written, **card).save(aside / "README.md")
+        make_card(given, written, **card).save(aside / "README.md")
     return written
 
 
@@ -161,7 +168,9 @@ def _safetensors(parts: Parts, aside: Path, layout: str) -> dict[str, Any]:
         raise UsageError(
             "The target safetensors is for a calibrated encoder, this one is raw. Save it with encoder.save(folder)."
         )
-    CalibratedEncoder(parts.encoder, parts.system.calibrator, force=True).write(aside)
+    made = CalibratedEncoder(parts.encoder, parts.system.calibrator, force=True)
+    made.role = parts.given.role
+    made.write(aside)
     return {}
 
 
