@@ -216,7 +216,7 @@ def _choose_column(path: Path, schema: pa.Schema, column: str | None) -> str:
         return wanted[0]
     raise (UsageError if lists else DataError)(
         f"{path} should have one column of lists of numbers{f' called {column!r}' if column else ''}, but its columns "
-        f"are {column_names(schema.names)}. Name it with column."
+        f"are {column_names(schema.names)}. Name it with --column."
     )
 
 

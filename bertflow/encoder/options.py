@@ -11,7 +11,7 @@ class EncoderOptions(TypedDict, total=False):
 
     Attributes:
         pooling: How tokens become a vector, such as mean(1,2); static or static-sif for the word embeddings of a
-            transformer (default: the encoder's own, else mean).
+            transformer (default: the encoder's own, else mean; mean(1,2) where no encoder is named).
         max_length: Longest sentence, in tokens; longer ones are cut (default: the encoder's own, else 128).
         dtype: float32, float16, bfloat16, or tf32 on a GPU (default: the encoder's own, else float32).
         device: cpu, cuda, mps (default: the first of cuda, mps and cpu that is there).

@@ -209,7 +209,7 @@ class Storage:
     def require_known(self, names: Sequence[str]) -> None:
         """Refuse ids that are not there."""
         known = set(self.known(names))
-        refuse_ids([name for name in names if name not in known], f"not in {self.path}. Add it first.")
+        refuse_ids([name for name in names if name not in known], f"not in {self.path}. Is the id right?")
 
     def answers(self) -> Iterator[Answer]:
         """All answers, in the order in which they were added."""

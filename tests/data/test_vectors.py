@@ -185,7 +185,7 @@ def test_one_column_of_vectors_has_to_be_named(tmp_path, columns, column, error)
     pq.write_table(pa.table(columns), path)
     assert refused(path, column, error) == (
         f"{path} should have one column of lists of numbers{f' called {column!r}' if column else ''}, but its columns "
-        f"are {', '.join(columns)}. Name it with column."
+        f"are {', '.join(columns)}. Name it with --column."
     )
 
 

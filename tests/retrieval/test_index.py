@@ -133,8 +133,8 @@ def test_adding_what_is_there_adds_nothing(index, caplog):
 REFUSED = [
     ("add", ["new", "cost"], "The answer 'cost' is there already. Update it, or give the new answer another id."),
     ("add", ["new", "new"], "The answer 'new' is given twice. Give each answer an id of its own."),
-    ("update", ["cost", "nope", "nor this"], "2 answers ('nope' the first) are not in {path}. Add it first."),
-    ("remove", ["cost", "nope"], "The answer 'nope' is not in {path}. Add it first."),
+    ("update", ["cost", "nope", "nor this"], "2 answers ('nope' the first) are not in {path}. Is the id right?"),
+    ("remove", ["cost", "nope"], "The answer 'nope' is not in {path}. Is the id right?"),
 ]
 
 
