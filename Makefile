@@ -39,7 +39,7 @@ demo: $(VENV)/.demo
 	$(BIN)/bertflow demo
 
 test: $(VENV)/.test
-	@echo "Running the tests on the cores of this machine, four at most: up to ten minutes on two. A dot is a test."
+	@echo "Running the tests on the cores of this machine, four at most: some ten minutes on two. A dot is a test."
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(PYTEST)
 
 test-slow: $(VENV)/.test
