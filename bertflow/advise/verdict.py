@@ -48,14 +48,15 @@ UNKNOWN = (
 STOOD_IN = "These pairs are not from your text: they support the change, but prove nothing."
 NOT_AGREED = "These pairs contradict the geometry, so this change is not used."
 NOT_KNOWN = "It may be tuned already, and calibration may make similarity worse."
-PROOF_BY_LABELS = (
+_LABELS = (
     f"For proof: --labels FILE with {FEWEST_LABELS} or, better, several hundred labeled pairs (columns "
-    "sentence1, sentence2, score; or a, b, label; or query, text)%s. --ask 100 writes a table of the pairs most worth "
-    "labeling."
+    "sentence1, sentence2, score; or a, b, label; or query, text)"
 )
-PROOF = PROOF_BY_LABELS % (
-    ", or a text with 300 pairs in it (paragraphs of several sentences, documents split by empty lines, or columns "
-    "such as question and answer)"
+_ASK = "--ask 100 writes a table of the pairs most worth labeling."
+PROOF_BY_LABELS = f"{_LABELS}. {_ASK}"
+PROOF = (
+    f"{_LABELS}, or a text with 300 pairs in it (paragraphs of several sentences, documents split by empty lines, or "
+    f"columns such as question and answer). {_ASK}"
 )
 PROOF_BY_QUERIES = (
     f"For proof: --labels FILE with {FEWEST_LABELS} or, better, several hundred pairs of a query and its text (columns "
@@ -143,8 +144,8 @@ def decide(
     wanted, standing = _wanted(evidence, purpose, looks_raw(raw, shape), recipe, safe)
     proved = standing == PROVEN
     labeled = proved and not evidence[0].evidence.mined
-    passed = bool(first and not recipe) and (wanted, standing) == (safe, LIKELY)
-    signs = () if wanted == RAW else tuple(vetoes(first if passed else wanted) or ())
+    gave_way = bool(first and not recipe) and (wanted, standing) == (safe, LIKELY)
+    signs = () if wanted == RAW else tuple(vetoes(first if gave_way else wanted) or ())
     outranked = labeled and (purpose == "similarity" or evidence[0].evidence.kind.metric == "mrr")
     against = () if outranked else signs
     system = wanted
@@ -164,7 +165,7 @@ def decide(
     heard = f"{stand_in.said_of(stand_in.chosen)} {NOT_AGREED if refused else STOOD_IN}" if stand_in else ""
     doubts = [said for name, said in worse.items() if not proved or name == spare] + [heard] * refused
     doubts = doubts if system in (RAW, safe) else []
-    if passed and signs:  # both are about the same candidate
+    if gave_way and signs:  # both are about the same candidate
         told, doubts = [*told, *doubts], []
     spoken = [" ".join(told)] if signs else []
     reasons = [f"{cosines} {RESCALED}" if verdict == RESCALE else cosines, *spoken, *doubts]
@@ -187,7 +188,7 @@ def decide(
         pooling = parse_system(system).pooling
         reasons.append(WITH_FLOW.format(preset, f"{pooling}+flow(auto)" if pooling else "flow(auto)"))
     if (standing == LIKELY or not evidence or against) and not labeled:
-        vetoed = PROOF_BY_QUERIES if purpose != "similarity" else PROOF_BY_LABELS % ""
+        vetoed = PROOF_BY_QUERIES if purpose != "similarity" else PROOF_BY_LABELS
         reasons.append(vetoed if against else PROOF)
     if standing == PROVEN and (other := _not_measured(evidence[0].evidence, purpose)):
         reasons.append(other)

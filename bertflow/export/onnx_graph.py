@@ -31,7 +31,7 @@ from bertflow.errors import DataError, UsageError, needs
 from bertflow.export.golden import distances
 from bertflow.export.onnx_encoder import GRAPH, INT8, OUTPUT, QUERY, open_session
 from bertflow.export.parts import Parts
-from bertflow.maps import gap_of
+from bertflow.maps import gap_of, of_role
 from bertflow.progress import at_level
 
 CALIBRATOR_SCOPE = "calibrator"
@@ -56,13 +56,16 @@ class EmbeddingGraph(nn.Module):
         self.stack, self.head, self.tokens = parts.stack, parts.head(), parts.pooling.tokens
         self.model = parts.stack.model
         self.layers = sorted(set(parts.pooling.layers))
-        self.calibrator = nn.Identity() if parts.map is None else parts.map
+        self.calibrator: Any = nn.Identity() if parts.map is None else parts.map
+        self.queries = parts.given.role == "query"
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, query: Tensor | None = None) -> Tensor:
         """(batch, token) twice, and (1,) where there are roles -> (batch, dim), float32."""
         states = self.stack.read(input_ids, attention_mask, self.layers)
         pooled = states[POOLER] if self.tokens == "pooler" else self.head(states, input_ids, attention_mask)
-        return cast(Tensor, self.calibrator(pooled) if query is None else self.calibrator(pooled, query))
+        if query is None:
+            return of_role(self.calibrator, self.queries)(pooled)
+        return cast(Tensor, self.calibrator(pooled, query))
 
 
 def write_onnx(parts: Parts, folder: Path, layout: str = "") -> dict[str, Any]:
@@ -104,11 +107,9 @@ def write_onnx(parts: Parts, folder: Path, layout: str = "") -> dict[str, Any]:
         import onnx
 
         written = onnx.load(str(path))
-        written.graph.initializer.append(
-            onnx.numpy_helper.from_array(np.array([parts.given.role == "query"], np.float32), QUERY)
-        )
+        written.graph.initializer.append(onnx.numpy_helper.from_array(np.array([graph.queries], np.float32), QUERY))
         onnx.save(written, str(path))
-    asked = [[torch.zeros(1)], [torch.ones(1)]] if roles else [[]]
+    asked = ([], [torch.zeros(1)], [torch.ones(1)])[: 3 if roles else 1]
     difference = max(_check(graph, path, parts, *query) for query in asked)
     parts.save_tokenizer(folder)
     shutil.copyfile(parts.files / "config.json", folder / "config.json")  # servers read the model's type from it

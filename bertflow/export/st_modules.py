@@ -231,8 +231,8 @@ def _calibration(parts: Parts, layout: str) -> list[StModule]:
             role: _dense(layout, weight.float(), -(weight @ one).float(), "torch.nn.modules.linear.Identity")
             for role, one in shifts.items()
         }
-        first = parts.given.role if gap is not None else "document"  # where nobody says what is embedded
-        last = dense[first] if gap is None else ("Router", {first: dense[first], **dense}, None)
+        role = parts.given.role  # the first one is where nobody says what is embedded
+        last = dense["document"] if gap is None else ("Router", {role: dense[role], **dense}, None)
         return [("Normalize", {}, None), last] if isinstance(parts.map, UnitMap) else [last]
     config = {"map": map_spec(parts.map), "format": FORMAT, "role": parts.given.role}
     tensors = {f"calibrator.{name}": tensor for name, tensor in parts.map.state_dict().items()}

@@ -137,7 +137,6 @@ def write_export(
         if chunks:
             facts |= {"chunks": chunks, "long_texts": _long_texts(chunks, system, parts.max_length)}
         golden.write(aside)
-        versions = {package: version(package) for package in ("bertflow", "torch", "transformers")}
         record = {
             "format": 1,
             "target": target,
@@ -145,8 +144,9 @@ def write_export(
             "dim": system.dim,
             "role": given.role,
             "facts": facts,
+            "versions": {package: version(package) for package in ("bertflow", "torch", "transformers")},
         }
-        write_export_record(aside, {**record, "versions": versions})
+        write_export_record(aside, record)
         ours = tuple(module for module in facts.get("modules", ()) if module in OURS)
         written = Exported(folder, target, describe, ours, facts, int8=int8(aside) if int8 else None)
         make_card(given, written, **card).save(aside / "README.md")

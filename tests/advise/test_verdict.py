@@ -210,7 +210,7 @@ def test_a_veto_puts_a_change_beside_the_encoder_unless_labels_of_that_use_prove
 
 def test_scores_alone_can_prove_a_vetoed_change_for_similarity():
     decision = decide(geometry(CONE), [], "", "similarity", RAW_SHAPE, ("whitening",), vetoes=NARROW.get)
-    assert decision.reasons[-1] == PROOF_BY_LABELS % ""
+    assert decision.reasons[-1] == PROOF_BY_LABELS
 
 
 @pytest.mark.parametrize(
