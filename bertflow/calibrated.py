@@ -26,7 +26,7 @@ from bertflow.calibration.same_space import require_alike, require_lengths
 from bertflow.calibration.spelling import load_calibrator
 from bertflow.data.docstrings import PLAIN
 from bertflow.encoder import ENCODER
-from bertflow.encoder.abstract import AbstractEncoder, Role, SentenceEncoder, is_encoder
+from bertflow.encoder.abstract import AbstractEncoder, Role, SentenceEncoder, encode_as, is_encoder
 from bertflow.encoder.device import BEHIND, gpu_of, in_blocks, sent
 from bertflow.encoder.identity import Identity
 from bertflow.encoder.seen_text import AbstractLearner
@@ -143,8 +143,7 @@ class CalibratedEncoder(AbstractEncoder):
         return self.calibrator.has_roles or self.encoder.has_roles
 
     def _encode(self, sentences: list[str], role: Role, progress: bool | None, batch_size: int | None) -> Float32:
-        encode = self.encoder.encode_query if role == "query" else self.encoder.encode
-        return self.calibrate(encode(sentences, progress, batch_size=batch_size), role)
+        return self.calibrate(encode_as(self.encoder, role, sentences, progress, batch_size=batch_size), role)
 
     def calibrate(self, x: Float32, role: Role = "document") -> Float32:
         """Calibrate embeddings (n, dim_in) that the encoder made already, on the encoder's GPU if it has one."""
@@ -220,6 +219,15 @@ class CalibratedEncoder(AbstractEncoder):
         return calibrated
 
 
+def over(raw: SentenceEncoder, system: SentenceEncoder) -> SentenceEncoder:
+    """What ``system`` is over another form of its raw encoder: all that follows the raw one stays."""
+    if system.calibrator is None:
+        return raw
+    made = CalibratedEncoder(raw, system.calibrator, force=True)
+    made.before, made.role = getattr(system, "before", None), system.role
+    return made
+
+
 def mapped_on(device: torch.device, fitted: RowMap, x: Float32, role: Role = "document") -> Floats:
     """What a map makes of rows (n, dim_in) on a device: (n, dim_out), float32, perhaps not finite.
 
@@ -248,8 +256,7 @@ def encode_systems(
     for name, system in systems.items():
         key = system.raw.identity.key
         if key not in raw:
-            encode = system.raw.encode_query if role == "query" else system.raw.encode
-            raw[key] = encode(sentences, progress=progress)
+            raw[key] = encode_as(system.raw, role, sentences, progress)
         embeddings[name] = system.calibrate(raw[key], role)
     return embeddings
 

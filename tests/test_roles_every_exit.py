@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from langchain_core.embeddings import Embeddings
+from mteb.types import PromptType
 from sentence_transformers import SentenceTransformer
 
 import bertflow
@@ -11,7 +12,8 @@ from bertflow.calibration.queries import crops
 from bertflow.data.corpus import Answer
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.identity import map_digest
-from bertflow.evaluation.sides import encode_sets
+from bertflow.evaluation.sides import encode_sets, pair_cosines
+from bertflow.evaluation.systems import build_systems, open_system, remembering
 from bertflow.export.golden import Golden, explain
 from bertflow.export.onnx_encoder import OnnxEncoder
 from bertflow.export.st_folder import load_sentence_transformer
@@ -20,6 +22,7 @@ from bertflow.integrations.langchain import BertflowEmbeddings
 from bertflow.integrations.mteb import mteb_model
 from bertflow.maps import RoleMap
 from bertflow.retrieval.index import AnswerIndex
+from bertflow.scoring.scores import ScoreCalibrator
 from bertflow.serve.model import ServedModel
 
 from .test_unit_length import STEPS, unit
@@ -150,3 +153,35 @@ def test_a_map_without_roles_is_as_it_was():
     assert map_digest(alone.map) != map_digest(both.map)
     assert isinstance(both.map, RoleMap)
     assert map_digest(both.map.inner) == map_digest(alone.map)
+
+
+@torch.no_grad()
+def test_an_encoder_of_queries_is_judged_as_it_encodes(tiny_bert, tmp_path):
+    text = drawn(WITH_ARTICLES, 240, 0, 4, 12)
+    encoder = bertflow.TransformerEncoder(tiny_bert, pooling="mean(2)", device="cpu")
+    system = bertflow.CalibratedEncoder.fit(encoder, bertflow.Ridge(), text, queries=crops(text, 100))
+    system.role, system.before = "query", "mean(1)"
+    asked, documents = system.encode(PROBE), system.encode_document(PROBE)
+    assert np.abs(asked - documents).max() > 1e-2
+    (built,) = build_systems([open_system(system)], [], None).values()
+    for one in (system, built, remembering(system)):
+        alike, retrieval = (Pairs("some", tuple(PROBE), tuple(PROBE), kind=kind) for kind in ("graded", "retrieval"))
+        ((_, first, second),) = next(encode_sets({"one": one}, [alike]))
+        sides = zip((first, second, *sides_of(one, PROBE)), (asked, asked, documents, asked), strict=True)
+        for found, wanted in sides:
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(pair_cosines(one, alike), 1, rtol=1e-6)
+        np.testing.assert_allclose(
+            pair_cosines(one, retrieval), (unit(asked) * unit(documents)).sum(axis=1), rtol=1e-5, atol=1e-6
+        )
+        for queries in (None, text[100:160]):
+            scores = ScoreCalibrator().fit_sentences(one, text[:100], queries)
+            x = system.encode(text[:100]) if queries is None else system.encode_document(text[:100])
+            y = ScoreCalibrator().fit(x, queries=None if queries is None else system.encode(queries))
+            np.testing.assert_allclose(scores.cosines_, y.cosines_, atol=1e-5)
+            assert scores.made_by_ == system.identity  # so that they open beside the encoder
+    judged = mteb_model(system, "tests/queries")
+    for kind, wanted in ((None, asked), (PromptType.query, asked), (PromptType.document, documents)):
+        np.testing.assert_allclose(judged.encode([{"text": PROBE}], prompt_type=kind), wanted, rtol=1e-5, atol=1e-6)
+    again = bertflow.load(write_export(system, tmp_path / "saved", "safetensors").folder, device="cpu")
+    assert (again.role, again.before) == ("query", "mean(1)")

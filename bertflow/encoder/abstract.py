@@ -4,7 +4,6 @@
 ``describe`` and the embeddings themselves: derive from it to add a kind of encoder.
 """
 
-import logging
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 
 from bertflow.array_types import Float32, Float64, Hashes, Int64
 from bertflow.encoder.identity import Identity
-from bertflow.errors import BadRowsError, DataError, MissingAttributeError, UsageError, how_many, shown
+from bertflow.errors import BadRowsError, DataError, MissingAttributeError, UsageError, shown
 from bertflow.files import atomic_folder
 from bertflow.moments import require_finite
 from bertflow.similarity import COSINE, unit_rows
@@ -46,7 +45,6 @@ ELSEWHERE: Mapping[str, str] = {
 """Methods of sentence-transformers' encoders, and what is used here instead."""
 
 
-logger = logging.getLogger("bertflow")
 KNOWN = ("progress", "batch_size", "show_progress_bar", "normalize_embeddings", "convert_to_tensor")
 """Options of ``encode``."""
 REPAIR = "Leave the sentence out, or look for an overflow in the encoder."
@@ -246,6 +244,14 @@ class AbstractEncoder(SentenceEncoder):
         return torch.from_numpy(x).to(getattr(self, "device", "cpu"))
 
 
+def encode_as(
+    encoder: SentenceEncoder, role: Role | None, sentences: Sequence[str], progress: bool | None = None, **options: Any
+) -> Float32:
+    """Embeddings (n, dim) of sentences by what they are; None: what the encoder takes them for."""
+    by_role = {None: encoder.encode, "document": encoder.encode_document, "query": encoder.encode_query}
+    return by_role[role](sentences, progress, **options)
+
+
 def is_encoder(given: object) -> bool:
     """Whether this is a ``SentenceEncoder``."""
     return all(hasattr(type(given), name) for name in ("encode", "encode_query", "raw", "identity", "describe"))
@@ -275,12 +281,6 @@ def require_finite_rows(
     )
     reasons = dict.fromkeys(bad, f"the embedding is not finite. {repair}")
     raise BadRowsError(reasons, f"Embeddings must be finite, but {which}{how}. {repair}")
-
-
-def say_empty(empty: int, n: int) -> None:
-    """Say how many of ``n`` sentences are empty, if any are."""
-    if empty:
-        logger.warning("Empty, and embedded by special tokens alone: %d of %s.", empty, how_many(n, "sentences"))
 
 
 def check_sentences(sentences: Sequence[str]) -> None:

@@ -9,7 +9,6 @@ On a GPU text is tokenized ahead of it, and embeddings are fetched behind it (``
 """
 
 import functools
-import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self
 
@@ -19,21 +18,19 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from bertflow.array_types import Float32, Int64
-from bertflow.encoder.abstract import Role, check_sentences, require_finite_rows, say_empty
+from bertflow.encoder.abstract import Role, check_sentences, require_finite_rows
 from bertflow.encoder.batching import Batch, TokenBudget, TokenizedText, tokenize
 from bertflow.encoder.chunks import ChunkedText, Chunks, split
 from bertflow.encoder.device import BEHIND, Landing, T, ahead, parts
 from bertflow.encoder.folders import Prompts
 from bertflow.encoder.model import POOLER, BlockStack
+from bertflow.encoder.notes import CUT, EMPTY, say
 from bertflow.encoder.pooling import TEMPLATED, Pooling, TokenViews, pool
 from bertflow.encoder.seen_text import AbstractLearner, TokenCounts, vocabulary_size
 from bertflow.encoder.spec import EncoderSpec
-from bertflow.errors import DataError, how_many
+from bertflow.errors import DataError
 from bertflow.progress import bar, working
 
-logger = logging.getLogger("bertflow")
-CUT = "%d of %s are cut, as they have more than max_length=%d tokens. To read them whole, use %s."
-"""Note about sentences that are longer."""
 REPAIR = "Use float32 where half precision overflows; else the weights are damaged."
 
 
@@ -151,9 +148,8 @@ class AbstractTokenEncoder(AbstractLearner):
         return text
 
     def _say(self, cut: int, empty: int, n: int) -> None:
-        if cut:
-            logger.warning(CUT, cut, how_many(n, "sentences"), self.spec.max_length, self.longer)
-        say_empty(empty, n)
+        say(CUT, cut, n, self.spec.max_length, self.longer)
+        say(EMPTY, empty, n)
 
     def _texts(self, sentences: Sequence[str], role: Role) -> Iterator[TokenizedText]:
         """What ``tokenized`` gives: all at once, or in parts that are made ahead of a GPU."""
@@ -168,7 +164,7 @@ class AbstractTokenEncoder(AbstractLearner):
     def _split(self, sentences: Sequence[str], role: Role, how: Chunks) -> ChunkedText:
         check_sentences(sentences)
         text = split(sentences, self.spec.prompts[role], self.tokenizer, self.spec.max_length, how)
-        say_empty(text.tokens.without_content(), len(sentences))
+        say(EMPTY, text.tokens.without_content(), len(sentences))
         return text
 
     def _tokenize(self, sentences: Sequence[str], role: Role = "document", first: int = 0) -> TokenizedText:

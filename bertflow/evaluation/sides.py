@@ -10,7 +10,7 @@ import numpy as np
 from bertflow.array_types import Float32, Float64, Intp
 from bertflow.calibrated import encode_systems
 from bertflow.data.pairs import Pairs, unique_sentences
-from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.encoder.abstract import SentenceEncoder, encode_as
 from bertflow.errors import DataError
 from bertflow.registry import lookup
 from bertflow.similarity import COSINE, SIMILARITIES
@@ -29,8 +29,9 @@ def pair_cosines(encoder: SentenceEncoder, pairs: Pairs, progress: bool | None =
     """The cosine (n,) of each pair; the first texts of retrieval are queries."""
     sentences = pairs.sentences
     first, second = pairs.rows(row_numbers(sentences))
-    x = encoder.encode(sentences, progress=progress)
-    asked = encoder.encode_query(sentences, progress=progress) if pairs.kind in ASKING and encoder.has_roles else x
+    asking = pairs.kind in ASKING and encoder.has_roles
+    x = encode_as(encoder, "document" if asking else None, sentences, progress)
+    asked = encoder.encode_query(sentences, progress=progress) if asking else x
     return COSINE.paired(asked[first], x[second])
 
 
@@ -51,10 +52,13 @@ def encode_sets(
     rows = row_numbers(sentences)
     embeddings = encode_systems(systems, sentences, progress=progress)
     asked = any(pairs.kind in ASKING for pairs in sets)
-    asking = {name: one for name, one in systems.items() if asked and one.has_roles}
+    asking = {name: one for name, one in systems.items() if one.role == "query" or (asked and one.has_roles)}
     queries = encode_systems(asking, sentences, progress, role="query")
+    own = embeddings | {name: x for name, x in queries.items() if systems[name].role == "query"}
     return (
-        checked_sides(pairs, pairs.rows(rows), embeddings, queries if pairs.kind in ASKING else {}, similarity)
+        checked_sides(
+            pairs, pairs.rows(rows), *((embeddings, queries) if pairs.kind in ASKING else (own, {})), similarity
+        )
         for pairs in sets
     )
 

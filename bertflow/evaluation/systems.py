@@ -15,7 +15,7 @@ import numpy as np
 from typing_extensions import Unpack
 
 from bertflow.array_types import Float32, Hashes
-from bertflow.calibrated import CalibratedEncoder
+from bertflow.calibrated import CalibratedEncoder, over
 from bertflow.calibration.spelling import RAW, STATIC, SystemSpec
 from bertflow.encoder.abstract import AbstractEncoder, Role, SentenceEncoder
 from bertflow.encoder.options import EncoderOptions
@@ -38,6 +38,7 @@ class SharedPass:
         name: Its name in tables; that of the encoder by default.
 
     Attributes:
+        given: The encoder.
         own: The raw encoder, with its own pooling.
         saved: Whether bertflow wrote the folder that the raw encoder is read from.
         calibrator: What follows it; None for a raw encoder.
@@ -47,7 +48,7 @@ class SharedPass:
 
     def __init__(self, encoder: SentenceEncoder, name: str = "") -> None:
         self.name = name or name_of(encoder)
-        self.own, self.calibrator = encoder.raw, encoder.calibrator
+        self.given, self.own, self.calibrator = encoder, encoder.raw, encoder.calibrator
         self.saved = isinstance(self.own, TransformerEncoder) and bool(self.own.spec.folder.record)
         self._recipe: Mapping[str, Any] = getattr(self.own, "recipe", None) or {}
         self.recipe = self._recipe if isinstance(self.own, TransformerEncoder) else None
@@ -136,7 +137,7 @@ def remembering(encoder: SentenceEncoder) -> SentenceEncoder:
     """The encoder; a transformer remembers what it embedded, for both its raw and its calibrated embeddings."""
     shared = SharedPass(encoder)
     raw = shared.pooled(shared.own_pooling)
-    return raw if encoder.calibrator is None else CalibratedEncoder(raw, encoder.calibrator, force=True)
+    return over(raw, encoder)
 
 
 def open_system(model: Model, **options: Unpack[EncoderOptions]) -> SharedPass:
@@ -232,8 +233,9 @@ def build_systems(
             else:
                 fitted = spec.make().fit_sentences(encoder, text, progress, spec.queries(text))
                 add(spec.spelling + of, CalibratedEncoder(encoder, fitted))
-        for name, calibrator in calibrated:
-            add(name, CalibratedEncoder(own, calibrator))
+        for one in group:
+            if one.calibrator is not None:
+                add(one.name, over(own, one.given))
     return systems
 
 

@@ -22,7 +22,7 @@ from transformers import PreTrainedTokenizerBase
 
 from bertflow.array_types import Float32
 from bertflow.data.docstrings import PLAIN
-from bertflow.encoder.abstract import Role, SentenceEncoder
+from bertflow.encoder.abstract import Role, SentenceEncoder, encode_as
 from bertflow.encoder.architecture import FAMILIES, quiet_transformers
 from bertflow.encoder.device import DTYPES, TF32
 from bertflow.encoder.folders import recorded_prompts
@@ -223,8 +223,7 @@ def make_golden(parts: Parts) -> Golden:
     """Embed the golden sentences, correctly and with frequent mistakes."""
     system, encoder, sentences = parts.system, parts.encoder, list(GOLDEN_SENTENCES)
     role = parts.given.role
-    encode, calibrate = partial(_embedded, role=role), partial(system.calibrate, role=role)
-    raw = encode(encoder, sentences)
+    raw, calibrate = encode_as(encoder, role, sentences), partial(system.calibrate, role=role)
     vectors, rows, some = calibrate(raw), list(SUSPECT_ROWS), [sentences[row] for row in SUSPECT_ROWS]
     suspects = {} if system.calibrator is None else {"it leaves the calibrator out": raw[rows]}
     if isinstance(parts.map, UnitMap):  # as servers that run a Dense, but no Normalize before it
@@ -233,7 +232,7 @@ def make_golden(parts: Parts) -> Golden:
         suspects["it does not scale vectors to unit length before the calibrator"] = scaled
     if parts.given.has_roles:
         other: Role = "document" if role == "query" else "query"
-        mistaken = system.calibrate(_embedded(encoder, some, other), other)
+        mistaken = system.calibrate(encode_as(encoder, other, some), other)
         suspects["it takes queries for documents, or documents for queries"] = mistaken
     depth = max(parts.pooling.layers)
     for spelling, x in encoder.encode_poolings(some, [f"{name}({depth})" for name in POOLINGS], role=role).items():
@@ -250,7 +249,7 @@ def make_golden(parts: Parts) -> Golden:
         suspects["it leaves the prompt out"] = calibrate(bare.encode(some))
     precision = {}
     for dtype in (name for name in DTYPES if name != parts.dtype):
-        x = encode(in_dtype(parts.opened, dtype), some)
+        x = encode_as(in_dtype(parts.opened, dtype), role, some)
         precision[dtype] = float(np.median(distances(calibrate(x), vectors[rows])))
     # In half precision the last digits depend on the machine: as many of them as differ from float32.
     if parts.dtype == "float32":
@@ -261,11 +260,6 @@ def make_golden(parts: Parts) -> Golden:
     tokens = [len(ids) for ids in parts.checkpoint.tokenizer(texts, truncation=False, verbose=False)["input_ids"]]
     rounded = {name: _rounded(x) for name, x in suspects.items()}
     return Golden(1, sentences, tokens, _rounded(vectors), rounded, precision, tolerance, parts.description)
-
-
-def _embedded(encoder: SentenceEncoder, sentences: list[str], role: Role) -> Float32:
-    """Raw embeddings of one role."""
-    return encoder.encode_query(sentences) if role == "query" else encoder.encode_document(sentences)
 
 
 def _rounded(x: Float32) -> list[list[float]]:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from bertflow.affine import AffineMap
-from bertflow.calibrated import CalibratedEncoder
+from bertflow.calibrated import over
 from bertflow.data.sts import StsSource
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.device import resolve_device
@@ -128,8 +128,7 @@ def write_export(
     with atomic_folder(folder) as aside, TemporaryDirectory() as scratch, TemporaryDirectory() as whole:
         if chunks:  # other tools embed a chunk, and split nothing
             system.raw.write(Path(whole))
-            raw = TransformerEncoder(whole, device="cpu", chunks="")
-            system = CalibratedEncoder(raw, system.calibrator, force=True) if system.calibrator else raw
+            system = over(TransformerEncoder(whole, device="cpu", chunks=""), system)
         describe = system.describe()
         parts = Parts(system, saved if saved and not chunks else Path(scratch), given)
         golden = make_golden(parts)
@@ -168,9 +167,7 @@ def _safetensors(parts: Parts, aside: Path, layout: str) -> dict[str, Any]:
         raise UsageError(
             "The target safetensors is for a calibrated encoder, this one is raw. Save it with encoder.save(folder)."
         )
-    made = CalibratedEncoder(parts.encoder, parts.system.calibrator, force=True)
-    made.role = parts.given.role
-    made.write(aside)
+    over(parts.encoder, parts.given).write(aside)
     return {}
 
 

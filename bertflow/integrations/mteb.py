@@ -15,7 +15,7 @@ import numpy as np
 
 from bertflow.data.sts import load_sts
 from bertflow.data.sts_tasks import SUITES
-from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.encoder.abstract import SentenceEncoder, encode_as
 from bertflow.errors import UsageError, needs
 from bertflow.evaluation.mteb_files import MTEB_TASKS, model_meta, training_datasets
 from bertflow.evaluation.score_table import SystemFacts
@@ -59,8 +59,8 @@ class MtebModel:
             inputs: Batches.
             prompt_type: mteb's ``PromptType``; queries are embedded with the encoder's prompt for queries.
         """
-        encode = self.encoder.encode_query if prompt_type == "query" else self.encoder.encode_document
-        return encode([text for batch in inputs for text in batch["text"]]).astype(np.float64)
+        texts = [text for batch in inputs for text in batch["text"]]
+        return encode_as(self.encoder, prompt_type, texts).astype(np.float64)
 
 
 def mteb_model(

@@ -8,12 +8,13 @@ An encoder may have a prompt for each (``bertflow.encoder.folders``), a calibrat
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
+from typing import get_args
 
 import numpy as np
 
 from bertflow.array_types import Bools, Float32
 from bertflow.data.corpus import Answer
-from bertflow.encoder.abstract import Role, SentenceEncoder
+from bertflow.encoder.abstract import Role, SentenceEncoder, encode_as
 from bertflow.encoder.chunks import require_unpooled
 from bertflow.encoder.reading import AbstractTokenEncoder
 from bertflow.errors import UsageError
@@ -43,9 +44,9 @@ def embed_phrases(
     }
     whole = list(dict.fromkeys(chain.from_iterable(one[chunks is not None :] for one in roles.values())))
     rows = dict(kept)
-    for role, encode in (("document", raw.encode_document), ("query", raw.encode_query)):
+    for role in get_args(Role):
         new = [key for key in whole if key[1] == role and key not in rows]
-        rows |= zip(new, encode([text for text, _ in new], progress=progress), strict=True)
+        rows |= zip(new, encode_as(raw, role, [text for text, _ in new], progress), strict=True)
     x = np.array([rows[key] for key in whole], np.float32).reshape(len(whole), raw.dim)
     phrases: dict[tuple[str, Role], list[Phrase]] = {key: [(key[0], row, None)] for row, key in enumerate(whole)}
     if chunks is not None:

@@ -24,7 +24,7 @@ import numpy as np
 from bertflow.array_types import Float32
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.closed_forms import Ridge, Whitening
-from bertflow.encoder.abstract import Role, SentenceEncoder
+from bertflow.encoder.abstract import Role, SentenceEncoder, encode_as
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import BertflowError, UsageError
 from bertflow.flow.glow import FlowMap
@@ -109,10 +109,9 @@ class ServedModel:
         If the joined pass fails, each request is tried alone, to find the one at fault.
         """
         texts, own = [text for request in requests for text in request], self._raw.recipe["pooling"]
-        encode = self._raw.encode_query if role == "query" else self._raw.encode
         try:
             if self.before is None:
-                raw = before = encode(texts, progress=False)
+                raw = before = encode_as(self._raw, role, texts, progress=False)
             else:
                 raw, before = self._raw.encode_poolings(texts, [own, self.before], False, role).values()
             x = self.encoder.calibrate(raw, role)

@@ -17,6 +17,7 @@ from bertflow.data.corpus import chunks
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.device import ahead, gpu_of
 from bertflow.encoder.identity import Identity
+from bertflow.encoder.notes import said_once
 from bertflow.errors import DataError, require_between
 from bertflow.files import file_xxh3, require_room
 from bertflow.progress import Advance
@@ -214,7 +215,8 @@ def fill(folder: Path, blocks: Blocks, advance: Advance) -> None:
     shards, size = manifest.shards_in(folder), manifest.dim * DTYPES[manifest.storage].itemsize
     require_room(folder / "shards", size * (manifest.n - sum(mark.rows for mark in shards.job.marks().values())))
 
-    shards.job.work(lambda number: shards.write(number, blocks, advance), advance)
+    with said_once():
+        shards.job.work(lambda number: shards.write(number, blocks, advance), advance)
     with jobs.locked(folder / jobs.PLAN_LOCK, "tidies up"):
         shutil.rmtree(folder / SPOOL, ignore_errors=True)
 

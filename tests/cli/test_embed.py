@@ -47,6 +47,19 @@ def test_who_embeds_again_is_told_that_everything_was_there(arguments, text, tmp
         assert [*done.parts()][-1] == f"took      {done.seconds:.1f} s{said}"
 
 
+def test_what_is_not_read_is_said_of_the_first_shard_and_of_the_whole(tmp_path, tiny_bert, capsys):
+    lines = ["the dog", "a cat", *(f"the {noun} sleeps in the {other}" for noun in NOUNS for other in NOUNS)]
+    (tmp_path / "text.txt").write_text("\n".join(lines))
+    command = ["embed", str(tmp_path / "text.txt"), "--store", str(tmp_path / "store"), "--shards", "4"]
+    assert main([*command, "--model", str(tiny_bert), "--max_length", "6", "--device", "cpu"]) == 0
+    notes = [line for line in capsys.readouterr().err.splitlines() if "are cut" in line]
+    n, first = len(NOUNS) ** 2, len(lines) // 4
+    assert [note.split(" are cut")[0] for note in notes] == [
+        f"note: {first - 2} of {first} sentences",
+        f"note: {n} of {n + 2} sentences",
+    ]
+
+
 def test_several_files_columns_and_a_half_of_the_disk(tiny_bert, text, tmp_path):
     table = tmp_path / "b.jsonl"
     table.write_text("\n".join(json.dumps({"a": f"the {noun}", "b": "no"}) for noun in NOUNS))

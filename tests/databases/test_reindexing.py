@@ -106,6 +106,25 @@ def test_the_query_encoder_searches_the_target(tmp_path, tiny_bert):
     assert [found[0] for found in ids] == [f"k{number}" for number in range(len(texts))]
 
 
+def test_the_query_encoder_embeds_queries_and_the_rows_are_documents(tmp_path, tiny_bert):
+    encoder = bertflow.TransformerEncoder(tiny_bert, device="cpu")
+    texts = ["the dog runs", "a cat sleeps", "a big dog sings", "the red bird", "the garden"]
+    x, asked = encoder.encode(texts), encoder.encode([f"{text} cat" for text in texts])
+    source = made(tmp_path / "db", x)
+    bertflow.Ridge().fit(x, queries=asked).save(tmp_path / "roles")
+    options = {"output": tmp_path / "job", "progress": False, "device": "cpu"}
+    bertflow.reindex(source, f"{source}2", calibrator=tmp_path / "roles", model=tiny_bert, **options)
+    fitted = bertflow.load_calibrator(tmp_path / "roles")
+    rows = np.stack([rows_of(f"{source}2")[f"k{number}"][0] for number in range(len(texts))])
+    assert_allclose(rows, fitted.transform(x), atol=1e-5)
+    wanted = fitted.transform(x, "query")
+    assert np.abs(wanted - rows).max() > 1e-2
+    folder = tmp_path / "job" / "query-encoder"
+    for one in (bertflow.load_sentence_transformer(folder, device="cpu"), bertflow.load(folder, device="cpu")):
+        assert_allclose(one.encode(texts), wanted, atol=1e-5)
+        assert_allclose(one.encode_document(texts), rows, atol=1e-5)
+
+
 def test_the_query_encoder_can_come_later(tiny_bert, tmp_path):
     source = made(
         tmp_path / "wide", bertflow.TransformerEncoder(tiny_bert, device="cpu").encode(["a dog", "a cat", "the"])
