@@ -326,7 +326,7 @@ def test_word_embeddings_of_a_transformer_are_a_pooling(tiny_bert, pooling):
 
 def test_without_a_name_the_packaged_encoder_is_opened(minilm):
     described = load(**CPU).describe()
-    assert (described["encoder"], described["pooling"]) == (minilm.name, "mean(1,2)")
+    assert (described["encoder"], described["pooling"]) == (minilm.parent.name, "mean(1,2)")
     assert load(pooling="cls", **CPU).describe()["pooling"] == "cls"
 
 

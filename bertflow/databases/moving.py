@@ -145,7 +145,6 @@ class Move:
         with jobs.locked(self.folder / jobs.PLAN_LOCK, "writes the query encoder"):
             if encoder is not None and not (self.folder / QUERY_ENCODER).is_dir():
                 whole, aside = CalibratedEncoder(encoder, fitted), self.folder / f".{QUERY_ENCODER}"
-                whole.role = "query"
                 write_export(whole, aside, "sentence-transformers")
                 golden_distance(aside)  # loads it once, as other tools do
                 aside.rename(self.folder / QUERY_ENCODER)

@@ -71,7 +71,7 @@ class Reindexed(AbstractResult):
             yield f"queries     {self.folder / QUERY_ENCODER}, a sentence-transformers folder"
         else:
             yield "queries     calibrate them too: name their encoder (--model M) in the same command to get it"
-        yield "\nto switch; from then on your application must embed queries with the query encoder:"
+        yield "\nto switch; from then on your application must embed queries with the query encoder (encode_query):"
         yield from (f"  {line}" for line in self.switch.forward)
         yield "to go back:"
         yield from (f"  {line}" for line in self.switch.back)

@@ -20,7 +20,7 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from typing_extensions import TypedDict
 
-from bertflow.encoder import ENCODER
+from bertflow.encoder import ENCODER, known_as
 from bertflow.encoder.folders import DOWNLOAD, RECORD_FILE, WEIGHTS, EncoderRecord, ModelFolder, StConfig
 from bertflow.errors import DataError, UsageError
 from bertflow.records import FileName, Size, read_record, require_whole
@@ -98,7 +98,7 @@ def open_model(model: str | Path, revision: str | None = None) -> ModelFolder:
         UsageError: If the hub does not give the model, or a folder was given together with a revision.
     """
     place = locate(model, revision)
-    name = place.resolve().name if Path(model).expanduser().is_dir() else str(model)
+    name = known_as(place.resolve()) if Path(model).expanduser().is_dir() else str(model)
     if os.path.lexists(place / RECORD_FILE):
         record = read_record(place / RECORD_FILE, EncoderRecord, "saved encoder", "Save the encoder again.")
         if above := record.get("weights_above"):

@@ -1,4 +1,4 @@
-"""Notes on sentences that an encoder does not read as they stand; of many parts of a text they are not said each time."""
+"""Notes on sentences that an encoder does not read as they stand; not said of each part of a text."""
 
 import logging
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ logger = logging.getLogger("bertflow")
 EMPTY = "Empty, and embedded by special tokens alone: %s of %s."
 CUT = "%s of %s are cut, as they have more than max_length=%d tokens. To read them whole, use %s."
 _ADDED: list[dict[tuple[Any, ...], list[tuple[int, int]]]] = []
-"""For each note, of how many sentences it holds and of how many it was asked, part by part."""
+"""Numbers of sentences that a note holds for, and that it was asked of, part by part."""
 
 
 def say(note: str, found: int, n: int, *how: object) -> None:

@@ -31,6 +31,7 @@ from transformers import PreTrainedTokenizerBase
 
 from bertflow.array_types import Float32, Hashes, Int64
 from bertflow.data.corpus import chunks
+from bertflow.encoder import known_as
 from bertflow.encoder.abstract import AbstractEncoder, check_sentences
 from bertflow.encoder.batching import TokenizedText
 from bertflow.encoder.device import sent
@@ -293,6 +294,5 @@ def save_tuned(encoder: AbstractLearner, folder: str | Path, stage: Supervision)
         supervision.write(aside)
         record = read_record(aside / RECORD_FILE, dict[str, Any])
         weights = file_sha256(*sorted(aside.glob("model*.safetensors")))  # other safetensors lie beside them
-        # A folder called "encoder" is part of a run, which is what people will know it by.
-        record["encoder"] = name.parent.name if name.name == "encoder" else name.name
+        record["encoder"] = known_as(name)
         write_facts(aside, {**record, "weights": weights, **supervision.describe()})

@@ -192,4 +192,4 @@ def _shown(line: bytes) -> str:
     return repr(text if len(text) <= 40 else f"{text[:20]} ... {text[-15:]}")
 
 
-HOW = "Give the text form of GloVe, word2vec or fastText, unpacked or .gz."
+HOW = "A file as an encoder holds word vectors, in the text form of GloVe, word2vec or fastText, unpacked or .gz."

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from bertflow.encoder import ENCODER
+from bertflow.encoder import ENCODER, known_as
 
 if TYPE_CHECKING:
     from bertflow.encoder.abstract import SentenceEncoder
@@ -50,8 +50,9 @@ def _parts(model: Model) -> list[str]:
         return [str(model.describe().get("encoder", type(model).__name__))]
     if not Path(model).exists():
         return [str(model)]
-    *above, last = Path(model).resolve().as_posix().split("/")
-    return [*above[:-1], f"{above[-1]}/{last}"] if last == ENCODER else [*above, last]
+    folder = Path(model).resolve()
+    *above, last = folder.as_posix().split("/")
+    return [*above[:-1], f"{above[-1]}/{last}"] if last == ENCODER else [*above, known_as(folder)]
 
 
 def poolings_differ(poolings: Iterable[str]) -> list[str]:

@@ -125,7 +125,7 @@ class SearchScores(AbstractResult):
         for row in self.differences:
             value, ends = 100 * row["difference"], interval(row["ci_low"], row["ci_high"], "")
             raw, calibrated, *_ = cells
-            yield f"{row['metric']}: {calibrated} minus {raw} is {value:+.2f}, 95 % interval {ends}"
+            yield f"{row['metric']}: {calibrated} minus {raw} = {value:+.2f}, 95 % interval {ends}"
         if self.questions_in_index:
             yield f"{self.questions_in_index:,} of the questions are in the index, and find themselves."
 

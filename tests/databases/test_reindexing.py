@@ -106,7 +106,7 @@ def test_the_query_encoder_searches_the_target(tmp_path, tiny_bert):
     assert [found[0] for found in ids] == [f"k{number}" for number in range(len(texts))]
 
 
-def test_the_query_encoder_embeds_queries_and_the_rows_are_documents(tmp_path, tiny_bert):
+def test_the_query_encoder_moves_queries_and_the_rows_are_documents(tmp_path, tiny_bert):
     encoder = bertflow.TransformerEncoder(tiny_bert, device="cpu")
     texts = ["the dog runs", "a cat sleeps", "a big dog sings", "the red bird", "the garden"]
     x, asked = encoder.encode(texts), encoder.encode([f"{text} cat" for text in texts])
@@ -121,7 +121,7 @@ def test_the_query_encoder_embeds_queries_and_the_rows_are_documents(tmp_path, t
     assert np.abs(wanted - rows).max() > 1e-2
     folder = tmp_path / "job" / "query-encoder"
     for one in (bertflow.load_sentence_transformer(folder, device="cpu"), bertflow.load(folder, device="cpu")):
-        assert_allclose(one.encode(texts), wanted, atol=1e-5)
+        assert_allclose(one.encode_query(texts), wanted, atol=1e-5)
         assert_allclose(one.encode_document(texts), rows, atol=1e-5)
 
 

@@ -134,7 +134,7 @@ def test_no_sentences_are_no_rows(write):
 )  # fmt: skip
 def test_a_damaged_file_is_refused_with_its_line(refusal, content, message, write):
     path = write(content)
-    how = "Give the text form of GloVe, word2vec or fastText, unpacked or .gz."
+    how = "A file as an encoder holds word vectors, in the text form of GloVe, word2vec or fastText, unpacked or .gz."
     assert refusal(lambda: WordVectorEncoder(path).encode(["the dog"])) == message.format(path=path, how=how)
 
 

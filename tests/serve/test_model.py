@@ -69,14 +69,14 @@ def test_with_truncate_it_is_cut(folder):
 
 def test_a_request_that_the_model_cannot_do_spoils_no_other(folder, monkeypatch):
     model = opened(folder)
-    encode = model.encoder.raw.encode
+    encode = model.encoder.raw.encode_document
 
     def picky(texts, progress=False):
         if "a man" in texts:
             raise DataError("No men.")
         return encode(texts)
 
-    monkeypatch.setattr(model.encoder.raw, "encode", picky)
+    monkeypatch.setattr(model.encoder.raw, "encode_document", picky)
     found = answer(model, documents(REQUESTS))
     assert [type(one) for one in found] == [Found, Found, RequestError]
     assert found[2].message == "No men."
