@@ -12,6 +12,8 @@ from bertflow.errors import MissingCodeError, UnknownNameError, UsageError, reas
 Choice = TypeVar("Choice")
 NOT_OWN = ("bertflow", "torch", "nflows", "sklearn", "functools", "builtins")
 """Packages of what is saved; code of all other packages is a user's own."""
+MEANT = " Did you mean "
+"""Words before the name that is close to an unknown one."""
 
 
 def lookup(kind: str, table: Mapping[str, Choice], name: str) -> Choice:
@@ -46,7 +48,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     names = list(known)
     begun = [one for one in names if len(name) > 2 and one.startswith(name)]
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.65) or begun
-    return f" Did you mean {close[0]}?" if close else ""
+    return f"{MEANT}{close[0]}?" if close else ""
 
 
 def own_modules(*parts: object) -> list[str]:
@@ -67,8 +69,9 @@ def own_code(place: object, modules: Sequence[str]) -> Iterator[None]:
     except (TypeError, RuntimeError, UsageError) as error:
         if not (missing := [name for name in modules if name == "__main__" or name not in sys.modules]):
             raise
+        reason = reason_of(error).partition(MEANT)[0]
         raise MissingCodeError(
-            f"{place} needs code of your own, in {', '.join(missing)}: {reason_of(error)}. Add --import {missing[0]}, "
+            f"{place} needs code of your own, in {', '.join(missing)}: {reason}. Add --import {missing[0]}, "
             "or import it before in Python."
         ) from None
 

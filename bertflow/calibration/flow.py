@@ -40,13 +40,13 @@ class FlowCalibrator(AbstractDensity):
             does, use train.py.
         n_components: Directions to keep, largest variance first: a number, "all", or "auto", which leaves it to the
             preset: all of a steep spectrum; of one that is spread, a quarter for similarity, and two bands of unit
-            length for search and both, which have no inverse. For similarity, embeddings that look calibrated already
+            length for search and all, which have no inverse. For similarity, embeddings that look calibrated already
             are not changed, and it says so (``facts_["left_alone"]``). Bare embeddings are taken for a mean pooling;
             ``fit_sentences`` looks at the encoder's own.
         random_state: An integer: the same one gives the same map on the same machine.
         changes: Other fields of the preset's recipe, as ``{"epochs": 2, "glow": {"hidden": 64}}``.
         trainer: Options of Lightning's Trainer, as ``{"max_steps": 100, "accelerator": "cpu"}``.
-        purpose: What the embeddings are for: similarity, search or both, instead of a preset; similarity by default.
+        purpose: What the embeddings are for: similarity, search or all, instead of a preset; similarity by default.
 
     Attributes:
         facts_: The record of the fit (``bertflow.training.record.FitRecord``) as a dictionary.

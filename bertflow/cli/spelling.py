@@ -21,13 +21,15 @@ from jsonargparse import ActionConfigFile, DefaultHelpFormatter, get_loader, set
 
 from bertflow.cli.options import members, plain
 from bertflow.errors import BertflowError, RowError, UsageError
-from bertflow.registry import did_you_mean
+from bertflow.registry import did_you_mean, flat_options
 
 PRINT = "print_config"
 TRUTHS = ("true", "false")
 """What a flag may be followed by; anything else after it is a word of its own."""
 BARE: Mapping[str, str] = {"lexical": "stsb-dev", "published": ""}
 """What an option means when it is given without a value."""
+WANTED: Mapping[Any, str] = {int: "a whole number", float: "a number", bool: "true or false"}
+"""Types of values, in words."""
 CHARACTERS, DEPTH = 2**22, 50
 """Largest length of a text of YAML, and number of levels in it."""
 OPTION_BEFORE = re.compile(r"(?:[Oo]ption|[Ll]eave|Choose another|One of|One of \w+ and) $")
@@ -81,7 +83,25 @@ class Spelling:
             text = f" Text is given by --text {free[0]}." if "--text" in self.known and Path(free[0]).is_file() else ""
             raise UsageError(f"Unrecognized arguments: {' '.join(free)}.{text} {self.hint}")
         kinds = dict([*self.known.values(), *self.places])
+        for path in given["--config"]:
+            self._require_options(path)
         return [word for name, values in given.items() for word in _joined(name, values, kinds.get(name[2:]))]
+
+    def _require_options(self, path: str) -> None:
+        """Refuse a file without options, or with a value in place of a section; the rest is left to the parser."""
+        try:
+            held = _read_small(Path(path).read_text("utf-8"))
+        except (OSError, ValueError, yaml.YAMLError):
+            return
+        if not isinstance(held, Mapping):
+            got = "nothing" if held is None else repr(held)
+            raise UsageError(f"The config file {path} should hold options, as 'name: value', got {got}. Leave it out.")
+        options = [name for name, _ in self.known.values() if not name.endswith(".help")]
+        for name, value in flat_options(held):
+            below = next((one for one in options if one.startswith(f"{name}.")), "")
+            if below and not isinstance(value, str):
+                example = f"'{name}: {{{below.removeprefix(f'{name}.')}: ...}}'"
+                raise UsageError(f"'{name}' in {path} should hold options, as {example}, got {value!r}.")
 
     def _named(self, typed: str) -> tuple[str, Any]:
         underscored = f"--{typed[2:].replace('-', '_')}" if typed.startswith("--") else typed
@@ -129,6 +149,8 @@ class Spelling:
             expected = re.search(r"Expected a typing\.Literal(\[.*?\])", text)
             choices = re.findall(r"'([^']+)'", expected[1]) if expected else []
             meant = f"Choose from {', '.join(choices)}.{did_you_mean(value[1], choices)} " if value and choices else ""
+            kinds = [WANTED[kind] for kind in members(dict(self.known.values()).get(found[1])) if kind in WANTED]
+            meant = meant or (f"It should be {' or '.join(kinds)}. " if kinds else "")
             return f"The option {found[1]} {got}. {meant}{self.hint}"
         return f"The options cannot be read: {text}. {self.hint}"
 

@@ -20,6 +20,7 @@ from bertflow.errors import DataError, needs
 from bertflow.export.parts import FORMAT, PoolingHead
 from bertflow.maps import empty_map, of_role
 from bertflow.records import other_version
+from bertflow.registry import own_code
 
 with needs("sentence-transformers", "st"):
     from sentence_transformers.base.modules import Module
@@ -121,15 +122,17 @@ class LayerPooling(AbstractExactModule):
 class Calibration(AbstractExactModule):
     """A fitted map, row by row: a flow, or a closed form after a transformer in half precision.
 
-    Its config has ``map``, class and shape, as ``{"class": "FlowMap", **spec}``. Where that moves queries by a mean of
-    their own, the task of sentence-transformers says what is embedded; without one the ``role`` of the config does.
+    Its config has ``map``, class and shape, as ``{"class": "FlowMap", **spec}``, and the user's own modules that it
+    needs as ``imports``. Where the map moves queries by a mean of their own, the task of sentence-transformers says
+    what is embedded; without one the ``role`` of the config does.
     """
 
     forward_kwargs = {"task"}  # noqa: RUF012 - as its base has it
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         super().__init__(config)
-        self.calibrator = empty_map(config["map"]).float().eval()
+        with own_code("The exported map", config.get("imports", [])):
+            self.calibrator = empty_map(config["map"]).float().eval()
 
     def _embedding(self, features: Mapping[str, Any], task: str | None = None, **_: Any) -> Tensor:
         query = (task or self.config["role"]) == "query"

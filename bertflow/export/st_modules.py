@@ -44,7 +44,7 @@ from bertflow.export.st_folder import OURS, PATH, TYPES
 from bertflow.files import to_json
 from bertflow.maps import UnitMap, fitted_map, gap_of, map_spec
 from bertflow.records import read_record
-from bertflow.registry import lookup
+from bertflow.registry import lookup, own_modules
 
 PROMPT_NAME = "bertflow"
 """Name of the prompt for documents, which sentence-transformers uses by default."""
@@ -235,5 +235,6 @@ def _calibration(parts: Parts, layout: str) -> list[StModule]:
         last = dense["document"] if gap is None else ("Router", {role: dense[role], **dense}, None)
         return [("Normalize", {}, None), last] if isinstance(parts.map, UnitMap) else [last]
     config = {"map": map_spec(parts.map), "format": FORMAT, "role": parts.given.role}
+    config |= {"imports": imports} if (imports := own_modules(*parts.map.modules())) else {}
     tensors = {f"calibrator.{name}": tensor for name, tensor in parts.map.state_dict().items()}
     return [("Calibration", json.loads(to_json(config)), tensors)]

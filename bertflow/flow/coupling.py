@@ -10,6 +10,7 @@ It need not be invertible. What a layer and the last layer are is a row of ``NET
 an ActNorm takes the place of the bias, or plain ones.
 """
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from nflows.transforms.base import Transform
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
+from bertflow.errors import UsageError, reason_of
 from bertflow.flow.actnorm import ActNorm, times
 from bertflow.flow.transforms import AbstractPart, Mapped
 from bertflow.onednn import Linear, linear
@@ -97,6 +99,23 @@ COUPLINGS: dict[str, Callable[[int, NetworkFactory], Transform]] = {
     "affine": AffineCoupling,
 }
 """The couplings by the name a config uses."""
+
+
+def make_coupling(name: str, dim: int, network: NetworkFactory) -> Transform:
+    """The coupling of that name.
+
+    Raises:
+        UnknownNameError: If there is none.
+        UsageError: If one of a user's own cannot be made so.
+    """
+    kind = lookup("coupling", COUPLINGS, name)
+    try:
+        inspect.signature(kind).bind(dim, network)
+    except TypeError as error:
+        said = f"The coupling {name} should be made of (dim, network), as docs/extend.md shows, but {reason_of(error)}."
+        raise UsageError(f"{said} Change its __init__.") from None
+    return kind(dim, network)
+
 
 ACTIVATIONS = ("relu", "gatu")
 """The second activation: relu, or the gate tanh(a) sigmoid(b) of the released code."""

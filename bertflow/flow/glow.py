@@ -35,7 +35,7 @@ from bertflow.affine import AffineMap
 from bertflow.errors import DataError, UsageError
 from bertflow.flow import GlowConfig
 from bertflow.flow.actnorm import ActNorm
-from bertflow.flow.coupling import COUPLINGS, Network
+from bertflow.flow.coupling import Network, make_coupling
 from bertflow.flow.transforms import MIXINGS, Chain, Reordering, Split
 from bertflow.registry import lookup
 
@@ -146,7 +146,7 @@ def _level(dim: int, config: GlowConfig, generator: torch.Generator) -> dict[str
             {
                 "actnorm": ActNorm(dim, config.actnorm_factor, config.initialization, generator),
                 "mixing": mixing,
-                "coupling": lookup("coupling", COUPLINGS, config.coupling)(dim, network),
+                "coupling": make_coupling(config.coupling, dim, network),
             }
         )
     if config.restore_order:

@@ -4,6 +4,7 @@
 another command is on a sample of its sentences.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +36,7 @@ from bertflow.next_steps import next_command, option_words
 from bertflow.text_keys import text_key
 from bertflow.training.batches import Embeddings, seeded_order, take
 
+logger = logging.getLogger("bertflow")
 LOOKED_AT = 2000
 """Largest sample of sentences for the report of another command."""
 FITTED = 6000
@@ -160,9 +162,9 @@ def inspect_model(
     if compare is None:
         flow = isinstance(opened.calibrator, FlowCalibrator)
         compare = "raw,whitening,flow" if opened.calibrator is None else "raw,whitening" if flow else "raw"
-    baselines = parse_systems(compare)
-    refitted = opened.calibrator is not None and all(one.refittable for one in baselines)
-    systems = build_systems([opened], baselines, None if refitted else fitted_on, progress)
+    baselines, own = parse_systems(compare), opened.calibrator is not None
+    anew = [one.spelling for one in baselines if not (own and one.refittable)]
+    systems = build_systems([opened], baselines, fitted_on if anew else None, progress, refits=own)
     if opened.calibrator is None:  # a flow that was not trained is a second whitening, which is said
         facts_of = {name: getattr(one.calibrator, "facts_", {}) for name, one in systems.items()}
         systems = {name: one for name, one in systems.items() if facts_of[name].get("kept") != "start"}
@@ -172,8 +174,11 @@ def inspect_model(
     narrow = "" if text is None else narrowness(looked_at, lambda rows: next(iter(embeddings.values()))[rows])
     run = run_folder(model)
     material = Material(systems, looked_at, embeddings, counts, counted, known, opened.recipe, run, narrow)
-    apart = f"{len(fitted_on):,} other sentences of this text"
-    facts = {"text": source, "fitted on": f"what {opened.name} was fitted on" if refitted else apart}
+    where = f"what {opened.name} was fitted on" if own else f"{len(fitted_on):,} other sentences of this text"
+    if own and anew:
+        where += f"; {', '.join(anew)} on {len(fitted_on):,} other sentences of this text"
+        logger.info("baselines are fitted on %s", where)
+    facts = {"text": source, "fitted on": where}
     n = FIX_NEEDS if text is None else len({*map(text_key, sentences)})
     how = {
         "calibrated": opened.calibrator is not None,

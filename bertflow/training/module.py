@@ -9,6 +9,7 @@ Held-out rows are always embeddings. They are few, so every rank reads all of th
 ranks take the same decisions.
 """
 
+import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -53,13 +54,16 @@ class BertFlow(pl.LightningModule):
     """A flow in training, and the frozen encoder whose embeddings it calibrates.
 
     Args:
-        flow: The map to be trained.
+        flow: The map to be trained; of a frozen one, as a fitted calibrator has, a copy is trained.
         recipe: How it is trained.
         encoder: Makes embeddings of sentences; not needed where all batches are embeddings.
     """
 
     def __init__(self, flow: FlowMap, recipe: Recipe, encoder: TransformerEncoder | None = None) -> None:
         super().__init__()
+        if not isinstance(flow, FlowMap):
+            given = type(flow).__name__
+            raise UsageError(f"BertFlow trains a FlowMap, as a FlowCalibrator has (.map), got {given}. Give that.")
         self.flow = flow
         self.recipe = recipe
         self.states, self.clock = KeepGoodStates(), Clock()
@@ -102,6 +106,8 @@ class BertFlow(pl.LightningModule):
         if stage != "fit":
             return
         require_precision(self.trainer.precision)
+        if not any(one.requires_grad for one in self.flow.parameters()):
+            self.flow = copy.deepcopy(self.flow).requires_grad_(True).train()
         # Not again in a second fit of this module; and a checkpoint that is resumed is read after this.
         if all(part.initialized for part in self.flow.modules() if isinstance(part, ActNorm)):
             return

@@ -202,8 +202,8 @@ REFUSALS = {
     ("m", "--column", "a"): f"There is no option --column. Did you mean --columns? {HINT}",
     ("m", "--data.sentence=a"): f"There is no option --data.sentence. Did you mean --data.sentences? {HINT}",
     ("m", "--zzz", "some value"): f"There is no option --zzz. {HINT}",
-    ("m", "-k", "x"): f"The option -k cannot be x. {HINT}",
-    ("m", "--int8=x"): f"The option --int8 cannot be x. {HINT}",
+    ("m", "-k", "x"): f"The option -k cannot be x. It should be a whole number. {HINT}",
+    ("m", "--int8=x"): f"The option --int8 cannot be x. It should be true or false. {HINT}",
     ("m", "--how", "x"): f"The option --how cannot be x. Choose from best, last. {HINT}",
     ("m", "--config", "/none.yaml"): "The config file /none.yaml is missing. Give the path of a YAML file, as "
     "configs/default.yaml.",
@@ -248,14 +248,17 @@ def test_a_file_gives_options_positionals_and_fields(tmp_path):
     [
         ("columnz: a", f"There is no option --columnz. Did you mean --columns? {HINT}"),
         ("data: {sentence: a}", f"There is no option --data.sentence. Did you mean --data.sentences? {HINT}"),
-        ("k: many", f"The option k cannot be many. {HINT}"),
+        ("k: many", f"The option k cannot be many. It should be a whole number. {HINT}"),
+        ("k: 2\ndata: 3", "'data' in options.yaml should hold options, as 'data: {sentences: ...}', got 3."),
+        ("k: 2\ndata:", "'data' in options.yaml should hold options, as 'data: {sentences: ...}', got None."),
+        ("# k: 2", "The config file options.yaml should hold options, as 'name: value', got nothing. Leave it out."),
+        ("- k", "The config file options.yaml should hold options, as 'name: value', got ['k']. Leave it out."),
     ],
 )
-def test_a_file_is_refused_like_a_command_line(tmp_path, text, message, refusal):
+def test_a_file_is_refused_like_a_command_line(tmp_path, monkeypatch, text, message, refusal):
     (tmp_path / "options.yaml").write_text(text, encoding="utf-8")
-    assert refusal(lambda: COMMAND.parse(["m", "--config", str(tmp_path / "options.yaml")]), error=UsageError) == (
-        message
-    )
+    monkeypatch.chdir(tmp_path)
+    assert refusal(lambda: COMMAND.parse(["m", "--config", "options.yaml"]), error=UsageError) == message
 
 
 def test_what_is_printed_can_be_given_again(tmp_path, capsys):
@@ -388,7 +391,7 @@ def test_a_run_keeps_all_its_options_and_can_be_repeated(tmp_path):
     [
         ("--flow.rat=3", "There is no option --flow.rat. Did you mean --flow.rate?"),
         ("--trainer.max_step=3", "There is no option --trainer.max_step. Did you mean --trainer.max_steps?"),
-        ("--trainer.max_steps=x", "The option trainer.max_steps cannot be x."),
+        ("--trainer.max_steps=x", "The option trainer.max_steps cannot be x. It should be a whole number."),
     ],
 )
 def test_a_training_says_where_its_options_are_shown(word, message, refusal):

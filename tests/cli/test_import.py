@@ -5,14 +5,15 @@ import sys
 
 import pytest
 import torch
+from torch import nn
 
 import bertflow
 from bertflow.calibration.spelling import CALIBRATORS
 from bertflow.cli import main
 from bertflow.cli.program import imported
 from bertflow.encoder.pooling import POOLINGS, TOKEN_REDUCTIONS
-from bertflow.errors import MissingCodeError
-from bertflow.flow.coupling import COUPLINGS
+from bertflow.errors import MissingCodeError, UsageError
+from bertflow.flow.coupling import COUPLINGS, AffineCoupling, make_coupling
 from tests.test_readme import PAGES
 
 TABLES = (COUPLINGS, TOKEN_REDUCTIONS, POOLINGS, CALIBRATORS)
@@ -59,6 +60,35 @@ def test_a_flow_with_a_coupling_of_ones_own_opens_where_its_module_is_named(fold
     )
     assert main(["inspect", "run", "--import=mine", "--text", "text.txt", "--pairs", "none", "--output", "report"]) == 0
     assert (bertflow.load("run").encode(["the dog sleeps ."]) == z).all()
+
+
+def test_an_export_names_the_module_of_its_coupling(folder, refusal):
+    before = [dict(table) for table in TABLES]
+    assert main(["doctor", "--help", "--import", "mine"]) == 0
+    encoder = bertflow.TransformerEncoder("BERT", device="cpu")
+    glow = {"changes": {"epochs": 1, "glow": {"coupling": "bounded"}}, "n_components": "all"}
+    text = (folder / "text.txt").read_text().splitlines()
+    system = bertflow.CalibratedEncoder.fit(encoder, bertflow.FlowCalibrator(**glow), text)
+    bertflow.export_encoder(system, "exported", "sentence-transformers")
+    z = system.encode(["a dog"])
+    assert abs(bertflow.load_sentence_transformer("exported", device="cpu").encode(["a dog"]) - z).max() < 1e-5
+    forget(before)
+    assert refusal(bertflow.load_sentence_transformer, "exported", error=MissingCodeError) == (
+        "The exported map needs code of your own, in mine: the record of its map cannot be used: Unknown coupling "
+        "'bounded'. Known: additive, affine. Add --import mine, or import it before in Python."
+    )
+
+
+def test_a_coupling_that_is_made_otherwise_is_refused(monkeypatch, refusal):
+    class OfWidth(AffineCoupling):
+        def __init__(self, dim):
+            raise AssertionError("it is not made")
+
+    monkeypatch.setitem(COUPLINGS, "of-width", OfWidth)
+    assert refusal(make_coupling, "of-width", 4, nn.Linear, error=UsageError) == (
+        "The coupling of-width should be made of (dim, network), as docs/extend.md shows, but too many positional "
+        "arguments. Change its __init__."
+    )
 
 
 def test_an_encoder_and_a_calibrator_of_ones_own_are_saved_with_the_name_of_their_module(folder, told):

@@ -166,6 +166,21 @@ def test_what_is_calibrated_is_compared_with_raw_and_keeps_its_own_text(inspect,
 
 
 @pytest.mark.usefixtures("blank_pictures")
+def test_a_baseline_that_needs_text_leaves_the_others_on_the_text_of_the_encoder(inspect, tiny_bert, tmp_path):
+    encoder = TransformerEncoder(tiny_bert, pooling="mean(1,2)", device="cpu")
+    CalibratedEncoder.fit(encoder, Whitening(n_components=4), sentences()[:20]).save(tmp_path / "mine")
+    given = (tmp_path / "mine", "--pairs", "none", "--compare")
+    *_, alone = inspect(*given, "raw,center")
+    code, _, err, both = inspect(*given, "raw,center,sif+center")
+    assert code == 0
+    values = [twin["sections"]["Measures"]["values"] for twin in (alone, both)]
+    assert {name: values[1][name] for name in values[0]} == values[0]
+    where = "what mine was fitted on; sif+center on 30 other sentences of this text"
+    assert both["facts"]["fitted on"] == where
+    assert f"note: baselines are fitted on {where}" in err
+
+
+@pytest.mark.usefixtures("blank_pictures")
 def test_word_vectors_have_no_layers(inspect, tmp_path):
     vectors, rng = tmp_path / "glove.txt", np.random.default_rng(0)
     vectors.write_text("".join(f"{word} {' '.join(map(str, rng.normal(size=6).round(3)))}\n" for word in WORDS))

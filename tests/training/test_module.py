@@ -7,10 +7,12 @@ import pytorch_lightning as pl
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import bertflow
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
+from bertflow.training.batches import ShuffledBatches
 from bertflow.training.flow_fit import FlowFit, trainer_options
-from bertflow.training.module import BertFlow
+from bertflow.training.module import BertFlow, TrainingData
 from bertflow.training.recipe import resolve
 from bertflow.training.trainer import known_warnings, quiet_trainer
 
@@ -55,6 +57,23 @@ def test_sentences_without_an_encoder_are_refused(refusal, encoder):
     module = BertFlow(FlowFit(encoder.encode(SENTENCES), recipe).module.flow, recipe)
     assert refusal(module, ["the dog"], error=UsageError) == (
         "A batch of sentences needs an encoder, but this BertFlow has none. Give it one: encoder=..."
+    )
+
+
+def test_of_the_frozen_map_of_a_fitted_calibrator_a_copy_is_trained(refusal, tmp_path):
+    x = torch.randn(200, 6, generator=torch.Generator().manual_seed(0)) * torch.arange(1, 7)
+    fitted = bertflow.FlowCalibrator(n_components="all", changes={"epochs": 1}).fit(x.numpy())
+    before = copy.deepcopy(fitted.map.state_dict())
+    module = BertFlow(fitted.map, fitted.recipe)
+    torch.testing.assert_close(module(x), fitted.map(x))
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu", "logger": False}
+    quiet |= {"max_steps": 3, "default_root_dir": tmp_path, "enable_checkpointing": False, "limit_val_batches": 0}
+    with known_warnings():
+        pl.Trainer(**quiet).fit(module, TrainingData(ShuffledBatches(x, np.arange(200), 50, 0)))
+    assert not torch.equal(module(x), fitted.map(x))
+    assert all(torch.equal(before[name], value) for name, value in fitted.map.state_dict().items())
+    assert refusal(BertFlow, fitted, fitted.recipe, error=UsageError) == (
+        "BertFlow trains a FlowMap, as a FlowCalibrator has (.map), got FlowCalibrator. Give that."
     )
 
 
