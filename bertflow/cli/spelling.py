@@ -83,25 +83,25 @@ class Spelling:
             text = f" Text is given by --text {free[0]}." if "--text" in self.known and Path(free[0]).is_file() else ""
             raise UsageError(f"Unrecognized arguments: {' '.join(free)}.{text} {self.hint}")
         kinds = dict([*self.known.values(), *self.places])
-        for path in given["--config"]:
-            self._require_options(path)
+        if wrong := "".join(map(self._mistake, given["--config"])):
+            raise UsageError(wrong)
         return [word for name, values in given.items() for word in _joined(name, values, kinds.get(name[2:]))]
 
-    def _require_options(self, path: str) -> None:
-        """Refuse a file without options, or with a value in place of a section; the rest is left to the parser."""
+    def _mistake(self, path: str) -> str:
+        """What a file of options holds in the place of options, in words; the rest is left to the parser."""
         try:
             held = _read_small(Path(path).read_text("utf-8"))
         except (OSError, ValueError, yaml.YAMLError):
-            return
+            return ""
         if not isinstance(held, Mapping):
             got = "nothing" if held is None else repr(held)
-            raise UsageError(f"The config file {path} should hold options, as 'name: value', got {got}. Leave it out.")
+            return f"The config file {path} should hold options, as 'name: value', got {got}. Leave it out."
         options = [name for name, _ in self.known.values() if not name.endswith(".help")]
         for name, value in flat_options(held):
-            below = next((one for one in options if one.startswith(f"{name}.")), "")
+            below = next((one.removeprefix(f"{name}.") for one in options if one.startswith(f"{name}.")), "")
             if below and not isinstance(value, str):
-                example = f"'{name}: {{{below.removeprefix(f'{name}.')}: ...}}'"
-                raise UsageError(f"'{name}' in {path} should hold options, as {example}, got {value!r}.")
+                return f"'{name}' in {path} should hold options, as '{name}: {{{below}: ...}}', got {value!r}."
+        return ""
 
     def _named(self, typed: str) -> tuple[str, Any]:
         underscored = f"--{typed[2:].replace('-', '_')}" if typed.startswith("--") else typed
