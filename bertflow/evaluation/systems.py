@@ -7,7 +7,7 @@ sentences, not a corpus.
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from operator import itemgetter
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -207,10 +207,10 @@ def build_systems(
 
     for group in groups.values():
         first = min(group, key=lambda one: (one.calibrator is not None, one.name))
-        calibrated = [(one.name, one.calibrator) for one in group if one.calibrator is not None]
+        calibrated = [one for one in group if one.calibrator is not None]
         # One calibrator for each text that was fitted on, whatever the order in which the systems were named.
-        by_name = sorted(calibrated, key=itemgetter(0), reverse=True) if refits or text is None else []
-        fits = {FittedText.of(one): (name, one) for name, one in by_name}
+        by_name = sorted(calibrated, key=attrgetter("name"), reverse=True) if refits or text is None else []
+        fits = {FittedText.of(one.calibrator): (one.name, one.calibrator) for one in by_name}
         of = f" of {first.name}" if several else ""
         pooled = f" ({first.own_pooling})" if several and first.own_pooling else ""
         plain = [one for one in group if one.calibrator is None]
@@ -233,9 +233,8 @@ def build_systems(
             else:
                 fitted = spec.make().fit_sentences(encoder, text, progress, spec.queries(text))
                 add(spec.spelling + of, CalibratedEncoder(encoder, fitted))
-        for one in group:
-            if one.calibrator is not None:
-                add(one.name, over(own, one.given))
+        for one in calibrated:
+            add(one.name, over(own, one.given))
     return systems
 
 
