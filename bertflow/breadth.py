@@ -100,7 +100,7 @@ class Breadth:
 
     @property
     def _far(self) -> str:
-        return f"a topic left out of the fit lies {how_far(self.novelty)} as far from it as lines left out"
+        return f"a left-out topic lies {how_far(self.novelty)} as far from the rest as left-out lines"
 
     @property
     def narrow(self) -> bool:

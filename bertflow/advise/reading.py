@@ -10,6 +10,7 @@ Lines that stand alone make no pairs. The documents that pairs are mined from ar
 is fitted on.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, groupby
@@ -156,7 +157,7 @@ class SplitText:
 
     Attributes:
         fitted: Distinct sentences to fit on.
-        reference: Distinct sentences of the documents put aside, a random one of each: for random pairs and the domain.
+        reference: Distinct sentences, a random one of each document put aside, if possible one of no other document.
         choosing: Mined pairs to choose by; None where there are too few.
         judging: Other mined pairs to judge by.
         mined: Number of different pairs in the whole text: no query and no text occurs twice.
@@ -188,9 +189,9 @@ class SplitText:
 
     @property
     def counted(self) -> str:
-        """How the rows add up, and how many sentences those used hold, if more or fewer."""
+        """How the rows add up, and on how many sentences a fit is, if more or fewer than those used."""
         n = len(self.fitted)
-        held = "" if n == self.rows["used"] else f"; those used hold {n:,} different sentences"
+        held = "" if n == self.rows["used"] else f"; fitted on {n:,} different sentences, none of them put aside"
         return f"{added_up(self.rows, self.unit, ALWAYS)}{held}"
 
     @property
@@ -222,9 +223,9 @@ def split_text(
     first_copies: dict[tuple[str, ...], Document] = {}
     for document in documents:
         first_copies.setdefault(tuple(map(text_key, document.sentences)), document)
-    distinct = len({key for keys in first_copies for key in keys})
-    if distinct < FEWEST:
-        raise _too_small(distinct, "")
+    often = Counter(chain.from_iterable(map(set, first_copies)))
+    if len(often) < FEWEST:
+        raise _too_small(len(often), "")
     rng = np.random.default_rng(seed)
     copies = list(first_copies.values())
     shuffled = [copies[row] for row in rng.permutation(len(copies))]
@@ -241,6 +242,7 @@ def split_text(
         others = [document for document in shuffled if not document.pairs]
         aside += others[: round(len(others) * len(aside) / len(paired))]
     pairs = unique_pairs(pair for document in aside for pair in document.pairs) if of_pairs else []
+    drawn = [[one for one in each.sentences if often[text_key(one)] == 1] or each.sentences for each in aside]
     texts = (text for document in aside for text in chain(document.sentences, *document.pairs))
     known, left_out = set(map(text_key, labeled)), set(map(id, aside))
     rest = [document for document in shuffled if id(document) not in left_out]
@@ -254,7 +256,7 @@ def split_text(
     usable = Pairs("mined pairs", first, second, kind="retrieval", source=source) if first else None
     return SplitText(
         fitted=fitted[:max_sentences],
-        reference=_distinct(document.sentences[rng.integers(len(document.sentences))] for document in aside),
+        reference=_distinct(sentences[rng.integers(len(sentences))] for sentences in drawn),
         choosing=usable and usable.taken(range(0, len(pairs), 2)),
         judging=usable and usable.taken(range(1, len(pairs), 2)),
         mined=len(unique_pairs(pair for document in copies for pair in document.pairs)),

@@ -179,7 +179,7 @@ def _ask_docstrings(request: Request, case: Case, systems: Systems) -> Judgement
             "evidence  docstring pairs are not asked: text or encoder is not English, on which the rules were chosen"
         )
         return None
-    request.say("evidence  the geometry suggests a change; docstring pairs test it, too")
+    request.say("evidence  the geometry suggests a change; docstring pairs test it")
     with unsaid():  # a note on docstrings that are cut would read as one on the text
         return evidence.judge(systems, request.resamples, request.seed)
 

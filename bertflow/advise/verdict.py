@@ -74,8 +74,8 @@ WORSE = "So {} is not used."
 RESCALED = "Percentiles (`bertflow score`) correct that, and change no ranking."
 SPANS_FEWER = "the sentences span fewer directions"
 NOTHING = "Nothing was tried: {} cannot be fitted ({}). Give more text, or name another candidate."
-NAMING = "on other texts, --purpose search was 3 points better in search"
-FOR_TOPIC = "on other texts, --purpose topic was 9 points better in neighbors of the same kind"
+NAMING = "on other texts, --purpose search beat this by 3 points in search"
+FOR_TOPIC = "on other texts, --purpose topic beat this by 9 points in neighbors of the same kind"
 COST = "may cost {}"
 
 

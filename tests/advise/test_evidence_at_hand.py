@@ -118,7 +118,7 @@ def test_the_lines_of_plain_text_add_up(encoder, tmp_path):
     two = "The dog 7 runs." in advice.text.fitted
     assert line(said, "rows") == (
         f"rows      1,262 lines = {rows['used']} used + {rows['put aside']} put aside + 40 duplicates + 421 empty"
-        f"{f'; those used hold {len(advice.text.fitted)} different sentences' * two}"
+        f"{f'; fitted on {len(advice.text.fitted)} different sentences, none of them put aside' * two}"
     )
 
 
@@ -278,7 +278,7 @@ def test_what_naming_a_purpose_would_gain_is_said_where_none_is_named(encoder):
     assert f"purpose   {by_pairs.naming}" in [*by_pairs.answer()]
     assert named.naming.startswith("may cost up to 10 points in neighbors of the same kind (P@10)")
     elsewhere = bertflow.fix(encoder, plain(900), **free)
-    assert elsewhere.naming.startswith("on other texts, --purpose search was 3 points better in search")
+    assert elsewhere.naming.startswith("on other texts, --purpose search beat this by 3 points in search")
 
 
 def test_columns_whose_pairs_are_too_short_say_so(encoder, tmp_path):
@@ -295,7 +295,8 @@ def test_sentences_of_the_rows_are_counted_beside_them(encoder):
     advice, said = fixed(encoder, text)
     rows = advice.text.rows["used"]
     assert rows < len(advice.text.fitted)
-    assert line(said, "rows").endswith(f" duplicates; those used hold {len(advice.text.fitted):,} different sentences")
+    fitted = f"fitted on {len(advice.text.fitted):,} different sentences"
+    assert line(said, "rows").endswith(f" duplicates; {fitted}, none of them put aside")
 
 
 def test_where_no_candidate_can_be_fitted_the_first_reason_says_so(encoder, tmp_path):

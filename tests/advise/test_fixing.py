@@ -234,6 +234,15 @@ def test_the_reference_is_of_the_same_kinds_as_the_text(tmp_path):
     assert 0.4 < sum(sentence in firsts for sentence in reference) / 200 < 0.6
 
 
+def test_sentences_of_several_documents_are_neither_fitted_on_nor_the_reference(tmp_path):
+    rows = [(f"title number {n % 40} of the shop", f"the text of row {n} is written here") for n in range(1000)]
+    table = "\n".join(["title,text", *(",".join(row) for row in rows)])
+    text = split_text(documents(tmp_path, table, "t.csv"), "t", [], 8000, 1000, 0)
+    titles = {title for title, _ in rows}
+    assert len(text.reference) == text.rows["put aside"] > 250
+    assert not titles & {*text.fitted, *text.reference}
+
+
 def test_too_few_pairs_are_none(tmp_path):
     lines = [f"line {n} of a long list of things" for n in range(400)]
     path = tmp_path / "t.txt"
