@@ -224,12 +224,13 @@ class Report(ScoreTable, AbstractResult):
         """What the numbers are, and of how many pairs or queries."""
         metrics = [row.metric for row in used if not row.metric.endswith(UNSCALED)]
         scaled = ", ".join(dict.fromkeys(METRIC_TITLES.get(name, name) for name in metrics))
-        names = dict.fromkeys(row.aggregation for row in used if row.metric.endswith(CORRELATIONS))
+        graded = [row for row in used if row.metric.endswith(CORRELATIONS)]
+        names = dict.fromkeys(row.aggregation for row in graded)
         made = [f"aggregation {name} ({AGGREGATIONS[name].meaning})" for name in names]
-        forms = " and ".join(dict.fromkeys(TEXT_FORMS[form] for row in used for form in row.text_form.split("+")))
+        forms = " and ".join(dict.fromkeys(TEXT_FORMS[form] for row in graded for form in row.text_form.split("+")))
         counted = {row.task: row.counted for row in reversed(used) if row.task not in SUITES}
         scored = ", ".join(f"{task_title(task)} ({n})" for task, n in reversed(counted.items()))
-        return "; ".join([f"{scaled} x 100 of {scored}", *made, forms])
+        return "; ".join(filter(None, [f"{scaled} x 100 of {scored}", *made, forms]))
 
     def _protocol(self, used: Sequence[Row]) -> str:
         line = self._scale(used)
