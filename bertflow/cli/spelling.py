@@ -143,14 +143,17 @@ class Spelling:
             )
         if found := re.search(r"Requirement '([^']+)' not met", text):
             return f"An option needs a package that is not installed. Install it with: pip install '{found[1]}'"
+        if found := re.search(r'key "(.+?)":.*\.(\w+)\': the following arguments are required: (\w+)', text):
+            return f"{found[2]} needs --{found[1]}.{found[3]} as well. {self.hint}"
         if found := re.search(r'Parser key "(.+?)":(.*)', text):
             value = re.search(r"(?:Given value|Got value): (.*)$", text)
             got = f"cannot be {value[1]}" if value else f"cannot be used: {found[2].strip()}"
             expected = re.search(r"Expected a typing\.Literal(\[.*?\])", text)
             choices = re.findall(r"'([^']+)'", expected[1]) if expected else []
             meant = f"Choose from {', '.join(choices)}.{did_you_mean(value[1], choices)} " if value and choices else ""
-            kinds = [WANTED[kind] for kind in members(dict(self.known.values()).get(found[1])) if kind in WANTED]
-            meant = meant or (f"It should be {' or '.join(kinds)}. " if kinds else "")
+            kinds = {*members(dict(self.known.values()).get(found[1]))} - {type(None)}
+            if kinds <= {*WANTED}:
+                meant = f"It should be {' or '.join(words for one, words in WANTED.items() if one in kinds)}. "
             return f"The option {found[1]} {got}. {meant}{self.hint}"
         return f"The options cannot be read: {text}. {self.hint}"
 

@@ -1,6 +1,7 @@
 """What a store is made of, and how it is begun and filled: a job (``bertflow.jobs``) whose plan is ``store.json``."""
 
 import logging
+import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -194,7 +195,9 @@ def begin(folder: Path, create: Callable[[], Mapping[str, Any]], check: Callable
         sums = {name: file_xxh3(folder / name) for name in ARRAYS if (folder / name).exists()}
         return {**chosen, "format": FORMAT, "versions": _versions(), "xxh3": sums}
 
-    if not jobs.begin_job(folder / MANIFEST, "store", OWN, manifest):
+    if _is_kept(folder):
+        Manifest.read(folder).check(folder, check())
+    elif not jobs.begin_job(folder / MANIFEST, "store", OWN, manifest):
         Manifest.read(folder).check(folder, check())
         with jobs.locked(folder / jobs.PLAN_LOCK, "begins the store"):
             held = Manifest.read(folder)
@@ -211,6 +214,8 @@ def fill(folder: Path, blocks: Blocks, advance: Advance) -> None:
     Raises:
         BadRowsError: For rows that cannot be used, unless they are left out (``bertflow.skip_bad``).
     """
+    if _is_kept(folder):
+        return
     manifest = Manifest.read(folder)
     shards, size = manifest.shards_in(folder), manifest.dim * DTYPES[manifest.storage].itemsize
     require_room(folder / "shards", size * (manifest.n - sum(mark.rows for mark in shards.job.marks().values())))
@@ -219,6 +224,11 @@ def fill(folder: Path, blocks: Blocks, advance: Advance) -> None:
         shards.job.work(lambda number: shards.write(number, blocks, advance), advance)
     with jobs.locked(folder / jobs.PLAN_LOCK, "tidies up"):
         shutil.rmtree(folder / SPOOL, ignore_errors=True)
+
+
+def _is_kept(folder: Path) -> bool:
+    """Whether a store is where nothing can be written: a finished one can be used."""
+    return not os.access(folder, os.W_OK) and (folder / MANIFEST).exists()
 
 
 def _versions() -> dict[str, str]:

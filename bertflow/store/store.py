@@ -14,7 +14,6 @@ the common mean of all embeddings would use up the precision of the differences 
 """
 
 import functools
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -31,7 +30,7 @@ from bertflow.encoder.abstract import SentenceEncoder, check_sentences
 from bertflow.errors import DataError, UsageError, how_many
 from bertflow.files import atomic_folder
 from bertflow.progress import Advance, bar
-from bertflow.store.build import CHUNK, MANIFEST, Manifest, begin, encoded, fill, plan_of
+from bertflow.store.build import CHUNK, Manifest, begin, encoded, fill, plan_of
 from bertflow.store.shards import AGAIN, Block
 from bertflow.store.text import (
     HASHES,
@@ -117,12 +116,9 @@ class EmbeddingStore:
             return plan | {"corpus": text_digest([exact_hashes(sentences)])}
 
         with by_places(row_ids), none_skipped():
-            if not os.access(folder, os.W_OK) and (folder / MANIFEST).exists():
-                Manifest.read(folder).check(folder, plan)  # a finished store may be where nothing can be written
-            else:
-                with bar(n, "encoding", progress) as advance:
-                    begin(folder, create, lambda: plan)
-                    fill(folder, encoded(encoder, lambda start, stop: distinct[start:stop]), advance)
+            with bar(n, "encoding", progress) as advance:
+                begin(folder, create, lambda: plan)
+                fill(folder, encoded(encoder, lambda start, stop: distinct[start:stop]), advance)
             store = cls.open(folder)
             refuse(store.left_out)
         store.row_ids = row_ids

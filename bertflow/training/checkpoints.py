@@ -118,8 +118,31 @@ class EMAWeightAveraging(pl.callbacks.EMAWeightAveraging):
         self.on_train_end(trainer, pl_module)
 
 
-class Clock(pl.callbacks.Timer):
-    """Lightning's timer as another class, so that it and that of ``max_time`` each have a state in a checkpoint."""
+class Clock(pl.Callback):
+    """Seconds of training, before a restart too. It holds a timer, and is none: Lightning would drop ``max_time``'s."""
+
+    def __init__(self) -> None:
+        self._timer = pl.callbacks.Timer()
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Begin."""
+        self._timer.on_train_start(trainer, pl_module)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """End."""
+        self._timer.on_train_end(trainer, pl_module)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint keeps."""
+        return self._timer.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on."""
+        self._timer.load_state_dict(state_dict)
+
+    def time_elapsed(self) -> float:
+        """The seconds."""
+        return self._timer.time_elapsed()
 
 
 def newest_checkpoint(folder: Path) -> Path | None:

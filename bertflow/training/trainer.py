@@ -11,6 +11,7 @@ import io
 import logging
 import math
 import os
+import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -36,8 +37,11 @@ from bertflow.training.checkpoints import (
 )
 from bertflow.training.module import planned_steps
 
+logger = logging.getLogger("bertflow")
 METRICS = "metrics.csv"
-LIMITS = ("max_epochs", "max_steps", "max_time")
+PEER = re.compile("(?i)by peer|connection closed|broken pipe|time(d )?out|remote process")
+"""Words of gloo and NCCL where the process at the other end is gone."""
+LIMITS = ("max_epochs", "max_steps")
 """Options of a Trainer that end a training."""
 INTERACTIVE = ("bash", "interactive")
 """Names of SLURM jobs in which a user types: what runs there is one process, as Lightning sees it too."""
@@ -64,7 +68,7 @@ def run_training(
     """Train, from a checkpoint if one is given.
 
     Raises:
-        KeyboardInterrupt: After Ctrl-C or SIGTERM.
+        KeyboardInterrupt: After Ctrl-C or SIGTERM, or where another process has ended.
     """
     path = None if resume is None else str(resume)
     try:
@@ -77,6 +81,11 @@ def run_training(
         # Lightning ends the process when it is interrupted; that is for our caller to do.
         if not trainer.interrupted:
             raise
+        raise KeyboardInterrupt from None
+    except RuntimeError as error:  # gloo has no class of its own
+        if trainer.world_size == 1 or not PEER.search(str(error)):
+            raise
+        logger.warning("Another process of this training has ended: %s.", reason_of(error))
         raise KeyboardInterrupt from None
 
 

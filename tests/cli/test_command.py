@@ -392,6 +392,7 @@ def test_a_run_keeps_all_its_options_and_can_be_repeated(tmp_path):
         ("--flow.rat=3", "There is no option --flow.rat. Did you mean --flow.rate?"),
         ("--trainer.max_step=3", "There is no option --trainer.max_step. Did you mean --trainer.max_steps?"),
         ("--trainer.max_steps=x", "The option trainer.max_steps cannot be x. It should be a whole number."),
+        ("--trainer.logger=CSVLogger", "CSVLogger needs --trainer.logger.save_dir as well."),
     ],
 )
 def test_a_training_says_where_its_options_are_shown(word, message, refusal):

@@ -211,6 +211,17 @@ def end(*jobs):
         job.wait(timeout=TIMEOUT)
 
 
+def two_ranks(cluster, name, job):
+    """Start both tasks of a training."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        two = {"SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2", "MASTER_PORT": str(probe.getsockname()[1])}
+    return [
+        submit(cluster, "train", name, job, *OPTIONS, **two, SLURM_PROCID=str(rank), SLURM_LOCALID=str(rank))
+        for rank in range(2)
+    ]
+
+
 def complete(jobs, log):
     """All jobs come to a good end."""
     try:
@@ -267,19 +278,8 @@ def test_a_job_that_gets_notice_is_requeued_and_comes_to_the_same_end(cluster, w
 @pytest.mark.slow
 def test_two_ranks_that_get_notice_agree_on_the_step(cluster):
     folder, _ = cluster
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
     run, log, requeued = folder / "ranks", folder / "ranks.log", folder / "requeued-88"
-    two = {"SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2", "MASTER_PORT": port}
-
-    def both():
-        return [
-            submit(cluster, "train", "ranks", 88, *OPTIONS, **two, SLURM_PROCID=str(rank), SLURM_LOCALID=str(rank))
-            for rank in range(2)
-        ]
-
-    jobs = both()
+    jobs = two_ranks(cluster, "ranks", 88)
     try:
         wait_for(lambda: rows(run) > 4, jobs[0], log)
         notify(cluster, 88, rank=1)  # a moment before the other
@@ -289,8 +289,28 @@ def test_two_ranks_that_get_notice_agree_on_the_step(cluster):
         wait_for(lambda: list(run.glob("checkpoints/hpc_*")), jobs[0], log)
     finally:
         end(*jobs)
-    jobs = both()
+    jobs = two_ranks(cluster, "ranks", 88)
     complete(jobs, log)
     facts = read_record(run / "run.json", dict)
     assert facts["status"] == "done"
     assert facts["world_size"] == 2
+
+
+@pytest.mark.slow
+def test_where_another_rank_has_ended_a_run_is_interrupted_and_goes_on(cluster):
+    folder, _ = cluster
+    run, log = folder / "lost", folder / "lost.log"
+    jobs = two_ranks(cluster, "lost", 99)
+    try:
+        wait_for(lambda: rows(run) > 4, jobs[0], log)
+        notify(cluster, 99, rank=1, kind=signal.SIGKILL)
+        assert jobs[0].wait(timeout=TIMEOUT) == 1
+    finally:
+        end(*jobs)
+    said = log.read_text()
+    assert "note: Another process of this training has ended: " in said
+    assert "interrupted: the calibrator is the best state so far" in said
+    assert "Internal error" not in said
+    assert read_record(run / "run.json", dict)["status"] == "interrupted"
+    complete(two_ranks(cluster, "lost", 99), log)
+    assert read_record(run / "run.json", dict)["status"] == "done"

@@ -50,7 +50,7 @@ def test_tokens_are_those_of_the_tokenizer(folder):
     assert [tokens for _, tokens, *_ in answer(opened(folder), documents(REQUESTS))] == [5, 4 + 9, 5 + 4]
 
 
-def test_a_text_that_is_too_long_spoils_no_other_request(folder):
+def test_a_text_that_is_too_long_spoils_no_other_request(folder, caplog):
     model = opened(folder)
     found = answer(model, documents([REQUESTS[0], ["a cat", "dog " * 15, "dog " * 14], REQUESTS[2]]))
     assert [type(one) for one in found] == [Found, RequestError, Found]
@@ -58,13 +58,15 @@ def test_a_text_that_is_too_long_spoils_no_other_request(folder):
     assert found[1].message == (
         "input[1] has more than the 16 tokens that this model reads. Shorten it, or start the server with --truncate."
     )
+    assert "are cut" not in caplog.text
     np.testing.assert_allclose(found[2][0], answer(model, documents([REQUESTS[2]]))[0][0], atol=1e-5)
 
 
-def test_with_truncate_it_is_cut(folder):
+def test_with_truncate_it_is_cut(folder, caplog):
     long, cut = answer(opened(folder, truncate=True), documents([["dog " * 50], ["dog " * 14]]))
     np.testing.assert_allclose(long[0], cut[0], atol=1e-5)
     assert long[1] == 16
+    assert "are cut, as they have more than max_length=16 tokens." in caplog.text
 
 
 def test_a_request_that_the_model_cannot_do_spoils_no_other(folder, monkeypatch):

@@ -150,8 +150,9 @@ def test_a_finished_store_is_used_where_nothing_can_be_written(tmp_path, monkeyp
     of_stream(tmp_path / "store")
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     monkeypatch.setattr("bertflow.jobs.locked", None)
-    assert len(of_list(tmp_path / "store")) == len(SENTENCES)
-    assert "pooling 'mean'" in refusal(lambda: of_list(tmp_path / "store", CountingEncoder("cls")))
+    for again in (of_list, of_stream):
+        assert len(again(tmp_path / "store")) == len(SENTENCES)
+        assert "pooling 'mean'" in refusal(again, tmp_path / "store", CountingEncoder("cls"))
 
 
 def test_a_function_of_a_store_is_a_store_of_the_same_text(tmp_path):

@@ -34,6 +34,15 @@ def test_a_flow_beats_the_gaussian_where_the_data_are_none(fitted):
     assert fitted.record.kept.startswith("step ")
 
 
+def test_a_time_ends_a_fit_beside_the_limits_of_its_recipe(embeddings):
+    recipe = resolve("default", SMALL)
+    whole = fit_flow(embeddings, recipe).record.steps
+    assert fit_flow(embeddings, recipe, trainer={"max_time": {"minutes": 30}}).record.steps == whole > 5
+    ended = fit_flow(embeddings, recipe, trainer={"max_time": {"seconds": 0}, "max_steps": 10**9}).record
+    assert ended.steps < whole
+    assert not ended.interrupted
+
+
 def test_bits_are_those_of_the_density_that_comes_back(embeddings):
     fit = FlowFit(embeddings, resolve("default", SMALL))
     start = fit.result()
