@@ -161,7 +161,7 @@ def docstring_evidence(encoder: SentenceEncoder, text: Sequence[str] = ()) -> Ev
 def announced(evidence: Sequence[Evidence], missing: str, purpose: str, bare: bool = False) -> str:
     """What the verdict can rest on, before anything is encoded: which evidence decides, and how much there is."""
     if not evidence:
-        agree = f"narrow text{'' if bare else ' or English docstring pairs'} may veto it"
+        agree = f"signs of narrow text{'' if bare else ', or English docstring pairs,'} may veto it"
         likely = "the geometry says whether a change is likely to help"
         return f"{missing} So nothing can be proven on this text: {likely}; {agree}."
     first, *others = evidence
