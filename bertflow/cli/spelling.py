@@ -83,7 +83,7 @@ class Spelling:
             text = f" Text is given by --text {free[0]}." if "--text" in self.known and Path(free[0]).is_file() else ""
             raise UsageError(f"Unrecognized arguments: {' '.join(free)}.{text} {self.hint}")
         kinds = dict([*self.known.values(), *self.places])
-        if wrong := "".join(map(self._mistake, given["--config"])):
+        if wrong := next(filter(None, map(self._mistake, given["--config"])), ""):
             raise UsageError(wrong)
         return [word for name, values in given.items() for word in _joined(name, values, kinds.get(name[2:]))]
 

@@ -10,13 +10,13 @@ from bertflow.errors import how_many
 logger = logging.getLogger("bertflow")
 EMPTY = "Empty, and embedded by special tokens alone: %s of %s."
 CUT = "%s of %s are cut, as they have more than max_length=%d tokens. To read them whole, use %s."
-_ADDED: list[dict[tuple[Any, ...], list[tuple[int, int]]]] = []
+_PARTS: list[dict[tuple[Any, ...], list[tuple[int, int]]]] = []
 """Numbers of sentences that a note holds for, and that it was asked of, part by part."""
 
 
 def say(note: str, found: int, n: int, *how: object) -> None:
     """Say that ``note`` holds for ``found`` of ``n`` sentences, if it does for any."""
-    before = _ADDED[-1].setdefault((note, *how), []) if _ADDED else []
+    before = _PARTS[-1].setdefault((note, *how), []) if _PARTS else []
     if found and not any(some for some, _ in before):
         logger.warning(note, f"{found:,}", how_many(n, "sentences"), *how)
     before.append((found, n))
@@ -25,10 +25,10 @@ def say(note: str, found: int, n: int, *how: object) -> None:
 @contextmanager
 def said_once() -> Iterator[None]:
     """Say a note of the first part of a text that it holds for, and in the end of the whole; not of each part."""
-    _ADDED.append({})
+    _PARTS.append({})
     try:
         yield
     finally:
-        for (note, *how), parts in _ADDED.pop().items():
+        for (note, *how), parts in _PARTS.pop().items():
             if len(parts) > 1:
                 say(note, sum(found for found, _ in parts), sum(n for _, n in parts), *how)

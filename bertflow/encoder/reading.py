@@ -139,12 +139,13 @@ class AbstractTokenEncoder(AbstractLearner):
         text = self._split(sentences, role, self.spec.fitted_chunks(chunks))
         return self.vectors([text.tokens], text.owners, progress=progress)[0], text
 
-    def tokenized(self, sentences: Sequence[str], role: Role = "document") -> TokenizedText:
-        """Sentences as token ids, with the prompt, cut to ``max_length`` or a row a chunk; said as in ``encode``."""
+    def tokenized(self, sentences: Sequence[str], role: Role = "document", said: bool = True) -> TokenizedText:
+        """Sentences as token ids, with the prompt, cut to ``max_length`` or a row a chunk; noted if ``said``."""
         if self.spec.chunks:
             return self._split(sentences, role, self.spec.chunks).tokens
         text = self._tokenize(sentences, role)
-        self._say(text.truncated, text.without_content(), len(sentences))
+        if said:
+            self._say(text.truncated, text.without_content(), len(sentences))
         return text
 
     def _say(self, cut: int, empty: int, n: int) -> None:

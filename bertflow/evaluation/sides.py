@@ -55,12 +55,8 @@ def encode_sets(
     asking = {name: one for name, one in systems.items() if one.role == "query" or (asked and one.has_roles)}
     queries = encode_systems(asking, sentences, progress, role="query")
     own = embeddings | {name: x for name, x in queries.items() if systems[name].role == "query"}
-    return (
-        checked_sides(
-            pairs, pairs.rows(rows), *((embeddings, queries) if pairs.kind in ASKING else (own, {})), similarity
-        )
-        for pairs in sets
-    )
+    by_asking = {True: (embeddings, queries), False: (own, {})}
+    return (checked_sides(pairs, pairs.rows(rows), *by_asking[pairs.kind in ASKING], similarity) for pairs in sets)
 
 
 def checked_sides(

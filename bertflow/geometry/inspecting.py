@@ -165,7 +165,7 @@ def inspect_model(
     baselines, own = parse_systems(compare), opened.calibrator is not None
     anew = [one.spelling for one in baselines if not (own and one.refittable)]
     systems = build_systems([opened], baselines, fitted_on if anew else None, progress, refits=own)
-    if opened.calibrator is None:  # a flow that was not trained is a second whitening, which is said
+    if not own:  # a flow that was not trained is a second whitening, which is said
         facts_of = {name: getattr(one.calibrator, "facts_", {}) for name, one in systems.items()}
         systems = {name: one for name, one in systems.items() if facts_of[name].get("kept") != "start"}
     counts = read_frequencies(frequencies) if frequencies else count_words([*looked_at, *fitted_on])
@@ -174,14 +174,15 @@ def inspect_model(
     narrow = "" if text is None else narrowness(looked_at, lambda rows: next(iter(embeddings.values()))[rows])
     run = run_folder(model)
     material = Material(systems, looked_at, embeddings, counts, counted, known, opened.recipe, run, narrow)
-    where = f"what {opened.name} was fitted on" if own else f"{len(fitted_on):,} other sentences of this text"
+    apart = f"{len(fitted_on):,} other sentences of this text"
+    where = f"what {opened.name} was fitted on" if own else apart
     if own and anew:
-        where += f"; {', '.join(anew)} on {len(fitted_on):,} other sentences of this text"
+        where += f"; {', '.join(anew)} on {apart}"
         logger.info("baselines are fitted on %s", where)
     facts = {"text": source, "fitted on": where}
     n = FIX_NEEDS if text is None else len({*map(text_key, sentences)})
     how = {
-        "calibrated": opened.calibrator is not None,
+        "calibrated": own,
         "text": text,
         "n": n,
         "options": option_words(columns=columns, **options),

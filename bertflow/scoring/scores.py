@@ -22,7 +22,7 @@ from scipy.stats import beta, binom
 
 from bertflow.array_types import Float64, Int64
 from bertflow.data.pairs import Pairs
-from bertflow.encoder.abstract import Role, SentenceEncoder, encode_as
+from bertflow.encoder.abstract import SentenceEncoder, encode_as
 from bertflow.encoder.identity import Identity, MadeBy
 from bertflow.errors import DataError, UsageError
 from bertflow.moments import require_finite
@@ -131,8 +131,7 @@ class ScoreCalibrator:
         progress: bool | None = None,
     ) -> Self:
         """Fit to distinct ``sentences``, and ``queries``, as ``encoder``, raw or calibrated, embeds them."""
-        role: Role | None = None if queries is None else "document"
-        x = encode_as(encoder, role, list(dict.fromkeys(sentences)), progress)
+        x = encode_as(encoder, None if queries is None else "document", list(dict.fromkeys(sentences)), progress)
         asked = None if queries is None else encoder.encode_query(list(dict.fromkeys(queries)), progress=progress)
         self.fit(x, queries=asked)
         self.made_by_ = encoder.identity

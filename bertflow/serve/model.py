@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise, takewhile
 from pathlib import Path
@@ -30,7 +30,6 @@ from bertflow.errors import BertflowError, UsageError
 from bertflow.flow.glow import FlowMap
 from bertflow.maps import fitted_map
 from bertflow.opening import load
-from bertflow.progress import unsaid
 from bertflow.scoring.domain import UNCHECKED, DomainCheck
 from bertflow.scoring.random_pairs import Threshold
 from bertflow.scoring.scores import SCORES, ScoreCalibrator
@@ -90,17 +89,16 @@ class ServedModel:
             BertflowError: If a text cannot be tokenized.
             RequestError: If a text is too long.
         """
-        with nullcontext() if self._truncate else unsaid():  # what is refused is not cut
-            tokenized = self._raw.tokenized(texts, role)
-            if tokenized.truncated and not self._truncate:
-                long = np.flatnonzero(tokenized.lengths == self.max_tokens).tolist()
-                index = next(index for index in long if self._raw.tokenized([texts[index]], role).truncated)
-                raise RequestError(
-                    f"input[{index}] has more than the {self.max_tokens} tokens that this model reads. Shorten it, or "
-                    "start the server with --truncate.",
-                    "input",
-                    code="context_length_exceeded",
-                )
+        tokenized = self._raw.tokenized(texts, role, said=False)
+        if tokenized.truncated and not self._truncate:
+            long = np.flatnonzero(tokenized.lengths == self.max_tokens).tolist()
+            index = next(index for index in long if self._raw.tokenized([texts[index]], role, said=False).truncated)
+            raise RequestError(
+                f"input[{index}] has more than the {self.max_tokens} tokens that this model reads. Shorten it, or "
+                "start the server with --truncate.",
+                "input",
+                code="context_length_exceeded",
+            )
         return Size(int(tokenized.lengths.sum()), tokenized.truncated)
 
     def embed(

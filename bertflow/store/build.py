@@ -195,7 +195,7 @@ def begin(folder: Path, create: Callable[[], Mapping[str, Any]], check: Callable
         sums = {name: file_xxh3(folder / name) for name in ARRAYS if (folder / name).exists()}
         return {**chosen, "format": FORMAT, "versions": _versions(), "xxh3": sums}
 
-    if _is_kept(folder):
+    if _is_read_only(folder):
         Manifest.read(folder).check(folder, check())
     elif not jobs.begin_job(folder / MANIFEST, "store", OWN, manifest):
         Manifest.read(folder).check(folder, check())
@@ -214,7 +214,7 @@ def fill(folder: Path, blocks: Blocks, advance: Advance) -> None:
     Raises:
         BadRowsError: For rows that cannot be used, unless they are left out (``bertflow.skip_bad``).
     """
-    if _is_kept(folder):
+    if _is_read_only(folder):
         return
     manifest = Manifest.read(folder)
     shards, size = manifest.shards_in(folder), manifest.dim * DTYPES[manifest.storage].itemsize
@@ -226,8 +226,8 @@ def fill(folder: Path, blocks: Blocks, advance: Advance) -> None:
         shutil.rmtree(folder / SPOOL, ignore_errors=True)
 
 
-def _is_kept(folder: Path) -> bool:
-    """Whether a store is where nothing can be written: a finished one can be used."""
+def _is_read_only(folder: Path) -> bool:
+    """Whether a store stands where nothing can be written; a finished one can be used all the same."""
     return not os.access(folder, os.W_OK) and (folder / MANIFEST).exists()
 
 

@@ -119,7 +119,7 @@ class EMAWeightAveraging(pl.callbacks.EMAWeightAveraging):
 
 
 class Clock(pl.Callback):
-    """Seconds of training, before a restart too. It holds a timer, and is none: Lightning would drop ``max_time``'s."""
+    """Seconds of training, also before a restart. As a ``Timer`` it would make Lightning drop that of ``max_time``."""
 
     def __init__(self) -> None:
         self._timer = pl.callbacks.Timer()
