@@ -38,7 +38,6 @@ UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
 def atomic_file(path: str | Path) -> Iterator[Path]:
     """Give a path to write to; it becomes ``path`` when the block ends without an error."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     with _aside(path, lambda aside: aside.touch(exist_ok=False)) as aside:
         mode = aside.stat().st_mode  # by the umask; libraries and copies give the files that they write other ones
         yield aside
@@ -54,8 +53,8 @@ def atomic_folder(folder: str | Path) -> Iterator[Path]:
     folder = Path(os.path.realpath(folder))  # what a link points to is replaced, not the link
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder} should become a folder, but a file of that name is there. Choose another name.")
-    folder.parent.mkdir(parents=True, exist_ok=True)
     restore(folder)
+    held = folder.exists() and any(folder.iterdir())
     with _aside(folder, Path.mkdir) as aside:
         mode = aside.stat().st_mode
         yield aside
@@ -63,13 +62,12 @@ def atomic_folder(folder: str | Path) -> Iterator[Path]:
             if not path.is_symlink():  # its mode is that of something else
                 path.chmod(mode if path.is_dir() else mode & 0o666)
                 _sync(path)
-        _swap(aside, folder)
+        _swap(aside, folder, held)
 
 
 @contextmanager
 def scratch_folder(path: Path) -> Iterator[Path]:
     """A hidden folder beside ``path``, removed in the end; if this process is killed, by the next one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     with _aside(path, Path.mkdir) as aside:
         yield aside
 
@@ -197,6 +195,7 @@ def _abandoned(path: Path) -> bool:
 @contextmanager
 def _aside(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
     """A new hidden name beside ``path``, removed in the end; those that dead processes left are removed first."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     remove_unfinished(path)
     while True:
         aside = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}"
@@ -236,13 +235,15 @@ def _old(folder: Path) -> Path:
     return folder.parent / f".{folder.name}.old"
 
 
-def _swap(aside: Path, folder: Path) -> None:
-    """Give ``aside`` the name ``folder``; what had that name is at ``aside`` afterwards, or gone."""
+def _swap(aside: Path, folder: Path, held: bool) -> None:
+    """Give ``aside`` the name ``folder``; what that ``held`` before is at ``aside`` afterwards, or gone."""
     try:
         aside.rename(folder)
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
+        if not held:
+            raise UsageError(f"Another process wrote {folder} meanwhile. Choose another place.") from None
         if not _exchanged(aside, folder):
             with _held(folder):
                 folder.rename(_old(folder))
@@ -260,8 +261,7 @@ def _exchanged(one: Path, other: Path) -> bool:
     here, exchange = -100, 2  # AT_FDCWD, paths are relative to the working directory; and RENAME_EXCHANGE
     if rename(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0:
         return True
-    number = ctypes.get_errno()
-    if number in UNSUPPORTED:
+    if (number := ctypes.get_errno()) in UNSUPPORTED:
         return False
     raise OSError(number, os.strerror(number), str(other))
 

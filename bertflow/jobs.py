@@ -26,7 +26,7 @@ from filelock import FileLock, Timeout
 
 from bertflow.errors import DataError, UsageError, how_many
 from bertflow.files import file_xxh3
-from bertflow.progress import Advance, place
+from bertflow.progress import Advance, rank_and_world
 from bertflow.records import Count, read_record, write_record
 
 logger = logging.getLogger("bertflow")
@@ -229,7 +229,7 @@ class Job(Generic[MarkOf]):
             parts: Some of them; all by default.
             lock: ``locked`` or ``unlocked``.
         """
-        rank, world = place()
+        rank, world = rank_and_world()
         left = sorted(range(len(self.names)) if parts is None else parts, key=lambda one: ((one - rank) % world, one))
         there = {part for part in left if self.mark(part)}
         inherited = {part for part in there if part % world == rank}

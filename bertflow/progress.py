@@ -56,7 +56,7 @@ def bar(total: int, label: str, show: bool | None = None, unit: str = "sentences
     Yields:
         A function that is told how many more units are done.
     """
-    first = place()[0] == 0
+    first = rank_and_world()[0] == 0
     if total and first and (show or (show is None and watched())):
         from tqdm.auto import tqdm  # loads asyncio
 
@@ -206,7 +206,7 @@ def at_level(level: int, *names: str) -> Iterator[None]:
             logger.setLevel(before)
 
 
-def place(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
+def rank_and_world(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
     """Rank of this process and number of processes, as torchrun or SLURM give them; (0, 1) without a launcher.
 
     Raises:

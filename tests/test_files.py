@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from bertflow.errors import DataError
+from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_file, atomic_folder, remove_unfinished, write_json, write_text
 from bertflow.records import read_record
 
@@ -60,6 +60,14 @@ def test_a_folder_that_fails_half_way_leaves_the_old_one(tmp_path):
     with pytest.raises(RuntimeError), atomic_folder(tmp_path / "f") as aside:
         _write_half(aside / "a")
     assert (tmp_path / "f" / "a").read_text() == "old"
+    assert list(tmp_path.iterdir()) == [tmp_path / "f"]
+
+
+def test_a_folder_that_another_process_wrote_meanwhile_is_kept(tmp_path):
+    said = r"^Another process wrote .*/f meanwhile\. Choose another place\.$"
+    with pytest.raises(UsageError, match=said), atomic_folder(tmp_path / "f"), atomic_folder(tmp_path / "f") as other:
+        (other / "a").write_text("other")
+    assert (tmp_path / "f" / "a").read_text() == "other"
     assert list(tmp_path.iterdir()) == [tmp_path / "f"]
 
 

@@ -7,7 +7,19 @@ import pytest
 from tqdm import tqdm
 
 from bertflow.errors import UsageError
-from bertflow.progress import DELAY, RATE, SILENCE, LastWord, Lines, bar, never_silent, place, reading, unsaid, working
+from bertflow.progress import (
+    DELAY,
+    RATE,
+    SILENCE,
+    LastWord,
+    Lines,
+    bar,
+    never_silent,
+    rank_and_world,
+    reading,
+    unsaid,
+    working,
+)
 
 
 def test_a_bar_that_is_asked_for_is_shown_on_stderr_alone(capsys):
@@ -70,12 +82,12 @@ def test_of_several_processes_the_first_one_speaks(capsys, monkeypatch):
     ],
 )
 def test_the_launcher_says_which_process_this_is(environment, expected):
-    assert place(environment) == expected
+    assert rank_and_world(environment) == expected
 
 
 @pytest.mark.parametrize("rank", ["2", "-1", "x"])
 def test_an_impossible_rank_is_refused(rank, refusal):
-    assert refusal(place, {"RANK": rank, "WORLD_SIZE": "2"}, error=UsageError) == (
+    assert refusal(rank_and_world, {"RANK": rank, "WORLD_SIZE": "2"}, error=UsageError) == (
         f"RANK should be a number from 0 to below WORLD_SIZE, got {rank} of 2. Set both, or neither."
     )
 

@@ -23,7 +23,7 @@ from bertflow.advise.keeping import Choice, choices_section
 from bertflow.advise.likely import Geometry, Shape
 from bertflow.advise.naming import in_words
 from bertflow.advise.reading import SplitText
-from bertflow.advise.verdict import LIKELY, PROOF_BY_QUERIES
+from bertflow.advise.verdict import GENTLE, LIKELY, PROOF_BY_QUERIES
 from bertflow.calibration.closed_forms import Whitening
 from bertflow.calibration.flow import FlowCalibrator
 from bertflow.calibration.spelling import RAW
@@ -171,7 +171,7 @@ class Advice(AbstractResult):
             yield f"vetoed    {self.beside}, in {self.folder / BESIDE}: use it only if labels prove it"
         if self.asked is not None:
             yield f"asked     {self.folder / ASKED}: fill in the score of {len(self.asked)} pairs, then --labels FILE"
-        elif self.standing == LIKELY or self.beside:
+        elif self.standing in (LIKELY, GENTLE) or self.beside:
             queries = f"{FEWEST_LABELS} pairs of a query and its text"
             more = f"{FEWEST_LABELS} labeled pairs or more (--ask 100 writes pairs to label)"
             for judged in (one for one in self.evidence[:1] if not one.evidence.mined):

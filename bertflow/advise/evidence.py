@@ -260,7 +260,7 @@ class Judgement:
             who = f"{best}; tested on {n:,} others"
         if evidence.asked:
             who = f"{n:,} of {evidence.asked:,} are filled in; chosen on all of them ({chosen})"
-        how = f"{who}. Scores are x 100; cosines of random texts are not."
+        how = f"{who}. Scores, but not cosines, are x 100."
         return Section(evidence.kind.title.capitalize(), self.judging.table(columns), (how, *self.judging.captions()))
 
     def as_dict(self) -> dict[str, Any]:

@@ -4,7 +4,7 @@
              zero, and nothing says that the encoder was made for sentences
     tuned    anything else
 
-That is the rule of ``bertflow.training.batches`` with two guards. On text of one narrow kind a tuned layer has a small
+That is the rule of ``bertflow.training.auto`` with two guards. On text of one narrow kind a tuned layer has a small
 ratio as well (captions: 43 to 60, code: 56), but a sentence-transformers folder with its own pooling is tuned in any
 case, and all that calibration helped had cosines far from zero. Docstrings in place of the user's text do not help:
 there the tuned layer has 42 and the embedding layer 36.
@@ -36,7 +36,7 @@ from bertflow.training.recipe import PURPOSES as PRESET_OF
 PURPOSES: Mapping[str, str] = {
     "similarity": "pairs that mean the same",
     "search": "the one right text for a query, in the words of such texts",
-    "topic": "neighbors of the same kind",
+    "topic": "texts of the same kind",
     "all": "all of them: what helps one may not harm another",
 }
 """What an encoder is used for."""
@@ -60,22 +60,22 @@ SAFE_OF_TOPIC: Mapping[bool, str] = {True: "soft-sif+ridge(16),ridge(16)", False
 """Candidates for topic in their place."""
 CHANGED: Mapping[str, str] = {
     "search": "-3 to +6 points in search (+1 to +30 with a mean in place of one token)",
-    "topic": "0 to +53 points in neighbors of the same kind",
+    "topic": "0 to +53 points in finding texts of the same kind",
     "similarity": "0 to +13 points in Spearman's correlation with scores",
-    "all": "-3 to +6 points in search and 0 to +36 in neighbors of the same kind",
+    "all": "-3 to +6 points in search and 0 to +36 in finding texts of the same kind",
 }
 """Effect of the safe candidates on other narrow texts, at worst and at best (benchmarks/harm.md, EXPLORED.md)."""
 FAINT = 60
 """Different words in 5,000 (``bertflow.breadth.richness``) below which faint-sif cost search up to 5 points where
 queries name the thing (benchmarks/EXPLORED.md)."""
 COSTS: Mapping[str, str] = {
-    "similarity": "up to 12 points in neighbors of the same kind (P@10)",
-    "search": "up to 10 points in neighbors of the same kind (P@10)",
+    "similarity": "up to 12 points in finding texts of the same kind (P@10)",
+    "search": "up to 10 points in finding texts of the same kind (P@10)",
     "topic": "up to 28 points in search (P@10)",
 }
 """Cost of what is written for a purpose to another one, at worst; without a row there is none (benchmarks/harm.md,
 EXPLORED.md)."""
-ONE_TOKEN_COST = "up to 18 points in neighbors of the same kind (P@10), since a mean takes the place of one token"
+ONE_TOKEN_COST = "up to 18 points in finding texts of the same kind (P@10), since a mean takes the place of one token"
 """Cost of search where the own pooling of the encoder reads one token."""
 ONE_TOKEN = ("cls", "pooler", "last-token", *TEMPLATED)
 """Token reductions that read one token."""

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from bertflow.data.columns import LEAST_WORDS, RENAME, TextColumns, added_up, choose_columns, without_header
+from bertflow.data.columns import LEAST_WORDS, RENAME, TextColumns, added_up, choose_columns, is_long, without_header
 from bertflow.data.corpus import TextSource, load_sentences
 from bertflow.data.docstrings import sentences as complete_sentences
 from bertflow.data.lines import read_lines, usable_lines
@@ -34,7 +34,7 @@ HELD_OUT = 1 / 3
 """Largest share of the documents that is put aside."""
 FEWEST_PAIRS = 100
 """Fewest held-out pairs that are used: with fewer, no interval can tell systems apart."""
-ALWAYS = ("used", "put aside", "duplicates")
+ALWAYS = ("used", "put aside", "repeated")
 """Counts of rows that are named even if they are 0."""
 
 
@@ -55,7 +55,7 @@ class Document:
     @classmethod
     def of(cls, sentences: Iterable[str], pairs: Iterable[tuple[str, str]], lines: int = 1) -> "Document":
         """A document with those of the pairs that have enough words."""
-        enough = (pair for pair in pairs if all(len(side.split()) >= LEAST_WORDS for side in pair))
+        enough = (pair for pair in pairs if all(map(is_long, pair)))
         return cls(tuple(sentences), tuple(enough), lines)
 
 
@@ -249,7 +249,7 @@ def split_text(
     fitted, rows = _fitted(rest, known | set(map(text_key, texts)), known, max_sentences)
     rows["put aside"] = sum(document.lines for document in aside)
     rows["empty"] = documents.lines - sum(document.lines for document in documents)
-    rows["duplicates"] += documents.lines - sum(rows.values())
+    rows["repeated"] += documents.lines - sum(rows.values())
     if len(fitted) < FEWEST // 2:
         raise _too_small(len(fitted), " that are neither put aside nor labeled")
     first, second = zip(*pairs, strict=True) if len(pairs) >= FEWEST_PAIRS else ((), ())
@@ -280,7 +280,7 @@ def _fitted(
         for what, n in {"used": kept, "above max_sentences": len(new) - kept, "in the labels": asked}.items():
             rows[what] += (counted := min(left, n))
             left -= counted
-        rows["duplicates"] += left
+        rows["repeated"] += left
         found += new.values()
     return found, rows
 

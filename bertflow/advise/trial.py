@@ -248,7 +248,7 @@ def _naming(request: Request, case: Case, plan: FitPlan, found: Findings, decisi
     names = {*plan.search.get(found.shape.steep, ())} & plan.usable & found.systems.keys()
     pairs = next((one for one in found.judged[:1] if one.evidence.choosing.kind == "retrieval"), None)
     best = pairs.limited(names).chosen if pairs else None
-    if pairs and best is not None and not found.vetoes(best):
+    if pairs and best is not None and not (pairs.evidence.mined and found.vetoes(best)):
         more, now = (100 * pairs.lead(name).difference if name != RAW else 0.0 for name in (best, decision.system))
         instead = f", not {now:.1f}" if now else ""
         said = f"--purpose search would gain {more:.1f} points on these pairs{instead}"

@@ -32,10 +32,11 @@ MINED_ONLY = (
     "Mined pairs measure search: does a text find its neighbor in the file? Only labels can tell whether texts of the "
     "same meaning come closer; what helps search can harm similarity."
 )
-SIMILARITY_ONLY = "These labels measure similarity. What they prove can harm search and neighbors of the same kind."
-SEARCH_ONLY = "These labels measure search. What they prove can harm similarity and neighbors of the same kind."
+SIMILARITY_ONLY = "These labels measure similarity. What they prove can harm search and topic."
+SEARCH_ONLY = "These labels measure search. What they prove can harm similarity and topic."
 PROVEN = "proven on your text"
 LIKELY = "likely, not proven on your text"
+GENTLE = "gentle, not proven on your text"
 FOR_SEARCH = "proven on your text for search, likely for other uses"
 HELPED = (
     "Calibration improved agreement with human scores (STS, Spearman) for 24 of 25 other encoders with such a "
@@ -75,7 +76,7 @@ RESCALED = "Percentiles (`bertflow score`) correct that, and change no ranking."
 SPANS_FEWER = "the sentences span fewer directions"
 NOTHING = "Nothing was tried: {} cannot be fitted ({}). Give more text, or name another candidate."
 NAMING = "on other texts, --purpose search beat this by 3 points in search"
-FOR_TOPIC = "on other texts, --purpose topic beat this by 9 points in neighbors of the same kind"
+FOR_TOPIC = "on other texts, --purpose topic beat this by 9 points in finding texts of the same kind"
 COST = "may cost {}"
 
 
@@ -85,7 +86,7 @@ class Decision(NamedTuple):
     Attributes:
         verdict: What is advised.
         system: The candidate to use; "raw" for none.
-        standing: ``PROVEN``, ``FOR_SEARCH``, ``LIKELY``, or empty where nothing is changed.
+        standing: ``PROVEN``, ``FOR_SEARCH``, ``LIKELY``, ``GENTLE``, or empty where nothing is changed.
         reasons: Plain sentences with the numbers behind the advice, the most important ones first.
         gain: Gain of the system over raw, on the pairs that judged it; None where there were none.
         beside: The candidate that may help and may harm: it stands beside the encoder; empty for none.
@@ -195,6 +196,8 @@ def decide(
     mined = any(one.evidence.mined for one in evidence[:1])
     if standing == LIKELY and mined and proven(gain) and purpose == "all" and not against:
         standing = FOR_SEARCH
+    elif replaced:
+        standing = GENTLE
     used = standing if system != RAW else ""
     beside = wanted if against and wanted != safe else ""
     return Decision(verdict, system, used, tuple(reasons), gain if used else None, beside)

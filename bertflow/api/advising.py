@@ -65,7 +65,7 @@ def fix(
             or sentence. The report shows what the encoder finds for them before and after, and whether they are like
             your text. They choose nothing.
         purpose: What the encoder is used for: similarity (pairs that mean the same), search (the one right text for a
-            query), topic (neighbors of the same kind), or all of them. A change for one may harm another. For search,
+            query), topic (texts of the same kind), or all of them. A change for one may harm another. For search,
             pairs of a query and its text decide, labeled or mined, before other labels.
         vectors: Embeddings (n, dim) instead of an encoder: .npy, .parquet, or the folder of a store.
         query_vectors: Embeddings of real queries (m, dim), beside ``vectors``; as ``queries`` is beside an encoder.

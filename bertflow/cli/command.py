@@ -34,11 +34,11 @@ from typing_extensions import is_typeddict
 
 import bertflow
 from bertflow.cli.commands import COMMANDS, Row
+from bertflow.cli.next_commands import next_lines
 from bertflow.cli.options import FILLED, Option, described, examples_of, options_in, options_of, plain
 from bertflow.cli.printing import console, height, print_parts, say
 from bertflow.cli.program import DEBUG, HELP, IMPORT, is_first_process, listed, repeat_columns, without_secrets
 from bertflow.cli.spelling import PRINT, HelpFormatter, Spelling, limit_yaml, name_as_typed
-from bertflow.cli.suggestions import next_lines
 from bertflow.data.lines import skip_bad
 from bertflow.errors import BertflowError, RowError, ThresholdMissedError, UsageError, how_many
 from bertflow.files import require_place, write_json

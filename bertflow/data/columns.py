@@ -194,10 +194,14 @@ class TextColumns:
         return f"using {of}{pairs}{f' ({more})' if more else ''}{self.note}"
 
 
+def is_long(text: str) -> bool:
+    """Whether a text has enough words for a pair; in scripts without spaces, two letters are a word."""
+    return len(re.sub(UNSPACED, r"\g<0> ", text).split()) >= LEAST_WORDS
+
+
 def added_up(rows: Mapping[str, int], unit: str = "sentences", always: Sequence[str] = ()) -> str:
-    """How the rows of a text add up: "100 rows = 90 used + 10 duplicates"; what is 0 is said of ``always`` alone."""
-    said = [(n, what) for what, n in rows.items() if n or what in always]
-    parts = [how_many(n, what) if what == "duplicates" else f"{n:,} {what}" for n, what in said]
+    """How the rows of a text add up: "100 rows = 90 used + 10 repeated"; what is 0 is said of ``always`` alone."""
+    parts = [f"{n:,} {what}" for what, n in rows.items() if n or what in always]
     return f"{how_many(sum(rows.values()), unit)} = {' + '.join(parts)}"
 
 

@@ -106,7 +106,7 @@ def load_sentences(paths: str | Path | Sequence[str | Path], columns: Sequence[s
     found = [sentence for _, sentence in source.placed(streaming=False)]
     distinct = list(dict.fromkeys(found))
     if copies := len(found) - len(distinct):
-        total = added_up({"different": len(distinct), "duplicates": copies})
+        total = added_up({"different": len(distinct), "repeated": copies})
         logger.info("%s: %s", ", ".join(map(str, source.paths)), total)
     return distinct
 

@@ -33,7 +33,7 @@ from typing import Any, TypeVar
 
 from bertflow.errors import BadRowsError, DataError, RowError, reason_of, shown
 from bertflow.files import require_files, require_place
-from bertflow.progress import place
+from bertflow.progress import rank_and_world
 from bertflow.tables import require_writable, write_rows
 
 logger = logging.getLogger("bertflow")
@@ -99,7 +99,7 @@ def skip_bad(file: str | Path) -> Iterator[SkippedRows]:
         yield skipped
     finally:
         _ACTIVE.reset(token)
-    if place()[0] == 0:
+    if rank_and_world()[0] == 0:
         write_rows(file, HEADER, skipped.rows)
 
 
@@ -233,14 +233,14 @@ def decoded(path: str | Path, number: int, raw: bytes) -> str:
     try:
         if (at := line.find(b"\0")) < 0:
             return line.decode()
-        what = "zero, as in UTF-16"
+        what, do = "zero, as in UTF-16", "Save the file as UTF-8, without zeros."
     except UnicodeDecodeError as error:
         if _is_windows(state_of(path)):
             return line.decode(WINDOWS)
-        at, what = error.start, f"0x{line[error.start]:02x}, which is not UTF-8"
+        at, what, do = error.start, f"0x{line[error.start]:02x}, which is not UTF-8", "Save the file as UTF-8."
     if _is_binary(state_of(path)):
         raise DataError(f"{path} should hold text, but it is a binary file. Name a file of text, or convert it.")
-    raise RowError(str(path), number, f"byte {at + 1} is {what}. Save the file as UTF-8.")
+    raise RowError(str(path), number, f"byte {at + 1} is {what}. {do}")
 
 
 @lru_cache

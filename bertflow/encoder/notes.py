@@ -9,7 +9,7 @@ from bertflow.errors import how_many
 
 logger = logging.getLogger("bertflow")
 EMPTY = "Empty, and embedded by special tokens alone: %s of %s."
-CUT = "%s of %s are cut, as they have more than max_length=%d tokens. To read them whole, use %s."
+CUT = "Cut: %s of %s, at max_length=%d tokens. To read whole sentences, use %s."
 _PARTS: list[dict[tuple[Any, ...], list[tuple[int, int]]]] = []
 """Numbers of sentences that a note holds for, and that it was asked of, part by part."""
 

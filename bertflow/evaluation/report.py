@@ -238,7 +238,7 @@ class Report(ScoreTable, AbstractResult):
         of_seeds = f"; also of seeds for the {self.mean.name}" if self.mean else ""
         several = len({row.task for row in used}) > 1
         return (
-            f"{line}. 95 % intervals from {self.resamples:,} bootstrap resamples of pairs or queries (BCa)"
+            f"{line}. Every 95 % interval is from {self.resamples:,} bootstrap resamples of pairs or queries (BCa)"
             f"{', and of sentences for averages over tasks' * several}{of_seeds}; seed {self.seed}. Significant: p < "
             f"{LEVEL} by the paired bootstrap{', corrected over the tasks (Holm)' * several}."
         )

@@ -19,7 +19,7 @@ from bertflow.encoder.chunks import require_unpooled
 from bertflow.encoder.folders import recorded_prompts
 from bertflow.encoder.options import EncoderOptions
 from bertflow.encoder.pooling import uncalibrated
-from bertflow.errors import UsageError, how_many
+from bertflow.errors import DataError, UsageError, how_many
 from bertflow.files import require_place
 from bertflow.opening import load, takes_options
 from bertflow.registry import lookup
@@ -111,6 +111,8 @@ def source_of(index: str | Path, options: IndexOptions) -> dict[str, Any]:
     source = {**source, **given}
     if "model" not in source:
         raise UsageError(f"{index} does not say where its encoder is. Give it with --model.")
+    if (place := Path(source["model"])).is_absolute() and not place.exists():
+        raise DataError(f"{place}, the encoder of {index}, is not there. Give the place that it has now with --model.")
     if "prompt" in held["recipe"]:
         source.setdefault("prompt", recorded_prompts(held["recipe"]))
     return {**source, "token_counts": np.frombuffer(counts[COUNTS], "<i8")} if counts else source

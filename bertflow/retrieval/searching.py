@@ -48,6 +48,14 @@ class Hits(AbstractResult):
     unchecked: bool = False
     """Whether it is not known if the question is in domain of the text that the encoder was fitted on."""
 
+    def __iter__(self) -> Iterator[Hit]:
+        """The answers."""
+        return iter(self.hits)
+
+    def __len__(self) -> int:
+        """Number of answers."""
+        return len(self.hits)
+
     def parts(self, most: int | None = None) -> Iterator[str]:
         """A line an answer, and the past question by which it was found; of a long text the chunk alone.
 

@@ -26,7 +26,7 @@ from bertflow.encoder.identity import Identity
 from bertflow.errors import BadRowsError, DataError, RowError, UsageError, require_one, shown
 from bertflow.files import file_sha256, scratch_folder
 from bertflow.moments import Moments
-from bertflow.progress import Advance, place
+from bertflow.progress import Advance, rank_and_world
 from bertflow.runs.matrix import Source, write_matrix
 from bertflow.store.build import counted
 from bertflow.store.store import EmbeddingStore
@@ -83,7 +83,7 @@ def ranks() -> Iterator[tuple[int, int]]:
     Raises:
         UsageError: If this is one of several processes that cannot find each other.
     """
-    rank, world = place()
+    rank, world = rank_and_world()
     if world == 1 or "MASTER_ADDR" not in os.environ:
         if rank:
             raise UsageError(f"Process {rank} of {world} cannot find the others: MASTER_ADDR is not set. Use torchrun.")
@@ -174,7 +174,7 @@ def is_file(output: Path, source: Source) -> bool:
     if output.suffix in FORMATS:
         if output.is_dir():
             raise DataError(f"{output} should become a file, but is a folder. Name another.")
-        if place()[0]:
+        if rank_and_world()[0]:
             raise UsageError("One file is written by one process. Run it alone, or name a folder for a store.")
     elif isinstance(source, Vectors):
         raise UsageError(f"Plain vectors are written to {' or '.join(FORMATS)}, got {output}. Name such a file.")

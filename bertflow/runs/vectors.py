@@ -22,7 +22,7 @@ from bertflow.encoder.reading import AbstractTokenEncoder
 from bertflow.errors import BadRowsError, UsageError, how_many, require_between
 from bertflow.files import require_place
 from bertflow.opening import load
-from bertflow.progress import Advance, bar, place, reading
+from bertflow.progress import Advance, bar, rank_and_world, reading
 from bertflow.results import AbstractResult
 from bertflow.runs import sources
 from bertflow.store.build import require_layout
@@ -55,7 +55,7 @@ class Embedded(AbstractResult):
             yield f"{store.folder}: whole, {store.describe_rows()}"
             return
         yield f"store     {store.folder}: {store.describe_rows()}"
-        rows = {"different": store.n, "duplicates": len(store.row_ids) - store.n}
+        rows = {"different": store.n, "repeated": len(store.row_ids) - store.n}
         yield f"text      {added_up(rows)}"
         chunks = f", chunks {store.recipe['chunks']}" if "chunks" in store.recipe else ""
         yield f"encoder   {store.recipe.get('encoder')}, {store.recipe.get('pooling')}{chunks}"
@@ -187,7 +187,7 @@ def fit_rows(
     """Fit a calibrator, and write it."""
     made = parse_calibrator(spelling)
     recipe = sources.flow_recipe(made, spelling, preset, purpose, seed)
-    if recipe and place()[1] > 1:
+    if recipe and rank_and_world()[1] > 1:
         raise UsageError("A flow is trained over several processes by `bertflow train`. Use it, or one process.")
     source = sources.open_source(*named)
     provenance = Provenance.of(source.recipe, source.text_hashes) if isinstance(source, EmbeddingStore) else None

@@ -32,7 +32,7 @@ STRANGE = 1.0
 FAR, SMALLEST = 100, 0.0001
 """Standard errors or deviations from which a number says no more than "far"; p-value below which one says no more."""
 FEWEST, MORE = 5, 5
-"""Fewest texts whose share out of domain is judged, and how many times the share of ordinary text is worth a line."""
+"""Fewest texts whose share out of domain is judged, and how many times the usual share is worth a line."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,33 @@ class Outside:
             f"{self.out:,} of {self.n:,} texts are out of domain of the text that the percentiles were made of "
             "(other topics, or another length): the threshold does not hold for them. Fit it on text of this kind: "
             "--fit_on FILE."
+        )
+
+
+@dataclass(frozen=True)
+class ChanceMatches:
+    """How many of ``n`` random pairs of the scored texts pass a threshold that ``rate`` of other ones pass."""
+
+    passed: int
+    n: int
+    rate: float
+
+    @property
+    def share(self) -> float:
+        """Their share, in [0, 1]."""
+        return self.passed / self.n
+
+    @property
+    def clear(self) -> bool:
+        """Whether many more pass than should, and more than chance gives."""
+        many = self.share > MORE * self.rate
+        return many and binomtest(self.passed, self.n, self.rate, alternative="greater").pvalue < LEVEL
+
+    def __str__(self) -> str:
+        """One line."""
+        return (
+            f"The threshold does not hold for these texts: paired at random, {100 * self.share:.3g} % of {self.n:,} "
+            f"pairs pass, and not {100 * self.rate:g} %. Fit it on such texts"
         )
 
 

@@ -24,13 +24,15 @@ from bertflow.opening import load
 from bertflow.registry import lookup
 from bertflow.results import AbstractResult, Parts, ready_for_json
 from bertflow.scoring.domain import DOMAIN, UNCHECKED, DomainCheck, DomainReport
-from bertflow.scoring.drift import Outside
+from bertflow.scoring.drift import ChanceMatches, Outside
 from bertflow.scoring.labeled import CURVES, Labeled, LabeledThreshold, require_target
-from bertflow.scoring.random_pairs import Threshold, unseen_sample
+from bertflow.scoring.random_pairs import FEWEST, Threshold, unseen_sample
 from bertflow.scoring.scores import SCORES, ScoreCalibrator
 from bertflow.tables import Table, cell
 
 logger = logging.getLogger("bertflow")
+DRAWN = 10_000
+"""Most random pairs of the scored texts that are drawn."""
 PREVIEW, BRIEF = 10, 3
 """Pairs that are shown, and those in an answer of 24 lines; a file gets all of them."""
 MOST = 0.5
@@ -53,6 +55,8 @@ class ScoredPairs(AbstractResult):
         cosines: Their cosines (n,).
         outside: How many of the texts of the pairs are out of domain of the text of the random pairs; of query-text
             pairs only the texts are looked at. None without a domain check.
+        at_random: How many pairs of their texts, drawn at random, pass the threshold; None where there are few, or
+            labels chose it.
         domain: How ordinary the sentences of a text are; None if that was not asked.
         fail_on_drift: Whether text that has drifted misses what was required.
         output: The file with the whole result; None if none was asked for.
@@ -63,6 +67,7 @@ class ScoredPairs(AbstractResult):
     pairs: Pairs | None = None
     cosines: Float64 = field(default_factory=lambda: np.empty(0))
     outside: Outside | None = None
+    at_random: ChanceMatches | None = None
     domain: DomainReport | None = None
     fail_on_drift: bool = False
     output: str | Path | None = None
@@ -122,6 +127,8 @@ class ScoredPairs(AbstractResult):
             yield f"Matches: {sum(self.matches):,} of {how_many(len(self.pairs), 'pairs')}.{first}{rest}"
             if self.scores and not (self.scores.queries_ or any(self.matches)):
                 yield KINDS
+        if self.at_random and self.at_random.clear:
+            yield f"{self.at_random}: --fit_on FILE{' --queries FILE' if self.scores and self.scores.queries_ else ''}."
         if self.outside and self.outside.clear:
             yield str(self.outside)
         elif self.pairs and not self.outside:
@@ -154,7 +161,8 @@ class ScoredPairs(AbstractResult):
         """Ready for JSON."""
         found = {"threshold": self.threshold, "domain": self.domain, "output": self.output}
         pairs = [dict(zip(self.header, row, strict=True)) for row in self.rows()]
-        return ready_for_json({**found, "pairs": pairs, "out_of_domain": self.outside and self.outside.share})
+        kind = {"out_of_domain": self.outside, "passing_at_random": self.at_random}
+        return ready_for_json({**found, "pairs": pairs, **{name: one and one.share for name, one in kind.items()}})
 
 
 def score_pairs(
@@ -212,6 +220,11 @@ def score_pairs(
         found = ScoredPairs(scores, scores.strict_threshold() if target is None else threshold(target))
         if asked is not None:
             found = replace(found, pairs=asked, cosines=pair_cosines(system, scores.asked(asked), progress))
+            anew = _paired_anew(asked, seed)
+            if isinstance(found.threshold, Threshold) and len(anew) >= FEWEST:
+                again = pair_cosines(system, scores.asked(_listed(anew)), progress)
+                passed = int((again >= found.threshold.value).sum())
+                found = replace(found, at_random=ChanceMatches(passed, len(anew), found.threshold.rate))
             if check:
                 outside = check.is_outside(system.raw.encode(list(scores.judged(asked)), progress=progress))
                 found = replace(found, outside=Outside(int(outside.sum()), len(outside)))
@@ -252,8 +265,20 @@ def _domain_of(
 def _pairs(given: str | Path | Sequence[tuple[str, str]] | None, columns: str | None) -> Pairs | None:
     if isinstance(given, str | Path):
         return load_pairs(given, "texts", columns)
-    first, second = zip(*given, strict=True) if given else ((), ())
-    return Pairs("pairs", tuple(first), tuple(second), kind="texts") if given else None
+    return _listed(given) if given else None
+
+
+def _listed(pairs: Sequence[tuple[str, str]]) -> Pairs:
+    first, second = zip(*pairs, strict=True)
+    return Pairs("pairs", tuple(first), tuple(second), kind="texts")
+
+
+def _paired_anew(pairs: Pairs, seed: int) -> list[tuple[str, str]]:
+    """First texts with the second ones of other pairs, at random; none that is a pair already, or a text twice."""
+    order = np.random.default_rng(seed).permutation(len(pairs))[:DRAWN]
+    known = {*zip(pairs.first, pairs.second, strict=True)}
+    drawn = [(pairs.first[at], pairs.second[other]) for at, other in zip(order, np.roll(order, 1), strict=True)]
+    return [one for one in drawn if one not in known and one[0] != one[1]]
 
 
 def _kept(home: Path | None, name: str) -> Path:

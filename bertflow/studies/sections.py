@@ -186,7 +186,7 @@ def lexical_section(title: str, rows: Sequence[LexicalRow], left_out: Sequence[s
     """A line a system, x 100, on the task of this title, and how the numbers were made."""
     by_system = {row.system: [one for one in rows if one.system == row.system] for row in rows}
     levels = by_system[GOLD]
-    near = [f"gold, at most {NEAR} {row.level} ({row.near} pairs)" for row in levels]
+    near = [f"gold, {row.near} pairs" for row in levels]
     header = (f"lexical, {title}", "gold", *(f"edits of {row.level}" for row in levels), *near)
     table = tuple(
         (name, *map(number, (own[0].gold, *(row.distance for row in own), *(row.near_gold for row in own))))
@@ -195,7 +195,7 @@ def lexical_section(title: str, rows: Sequence[LexicalRow], left_out: Sequence[s
     how = (
         f"Spearman x 100 on the {rows[0].n:,} pairs of {title}; edits are counted in characters and in words of "
         "lower-cased text. The more negative a system's columns of edits, beside those of gold, the more it looks at "
-        "the surface."
+        f"the surface. The last columns are of pairs at most {NEAR} characters, or words, apart."
     )
     without = (f"{name} is left out: it was trained on labels of these pairs." for name in left_out)
     return Section("Lexical similarity", Table(header, table), (how, *without))

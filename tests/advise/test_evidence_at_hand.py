@@ -98,7 +98,7 @@ def test_the_rows_of_a_table_add_up(encoder, tmp_path):
     (tmp_path / "t.csv").write_text("\n".join(["text,price", *(f'"{one}",1' for one in given)]) + "\n")
     advice, said = fixed(encoder, tmp_path / "t.csv", max_sentences=300)
     assert line(said, "rows") == (
-        "rows      652 rows = 300 used + 200 put aside + 50 duplicates + 100 above max_sentences + 2 empty"
+        "rows      652 rows = 300 used + 200 put aside + 50 repeated + 100 above max_sentences + 2 empty"
     )
     counted = json.loads(advice.to_json())["text"]["rows"]
     assert counted.pop("all") == sum(counted.values()) == 652
@@ -113,11 +113,11 @@ def test_the_lines_of_plain_text_add_up(encoder, tmp_path):
     whole = len((tmp_path / "t.txt").read_text().splitlines())
     rows = advice.text.rows
     assert sum(rows.values()) == whole == 1262
-    assert (rows["duplicates"], rows["empty"]) == (40, 421)
+    assert (rows["repeated"], rows["empty"]) == (40, 421)
     assert rows["used"] == len(advice.text.fitted) - ("The dog 7 runs." in advice.text.fitted)
     two = "The dog 7 runs." in advice.text.fitted
     assert line(said, "rows") == (
-        f"rows      1,262 lines = {rows['used']} used + {rows['put aside']} put aside + 40 duplicates + 421 empty"
+        f"rows      1,262 lines = {rows['used']} used + {rows['put aside']} put aside + 40 repeated + 421 empty"
         f"{f'; fitted on {len(advice.text.fitted)} different sentences, none of them put aside' * two}"
     )
 
@@ -276,9 +276,24 @@ def test_what_naming_a_purpose_would_gain_is_said_where_none_is_named(encoder):
     assert re.fullmatch(said, by_pairs.naming)
     assert " held-out mined pairs, search quality (MRR x 100) is " in by_pairs.reasons[-1]
     assert f"purpose   {by_pairs.naming}" in [*by_pairs.answer()]
-    assert named.naming.startswith("may cost up to 10 points in neighbors of the same kind (P@10)")
+    assert named.naming.startswith("may cost up to 10 points in finding texts of the same kind (P@10)")
     elsewhere = bertflow.fix(encoder, plain(900), **free)
     assert elsewhere.naming.startswith("on other texts, --purpose search beat this by 3 points in search")
+
+
+def test_labels_of_search_take_the_place_of_what_naming_a_purpose_gained_elsewhere(encoder, tmp_path, monkeypatch):
+    for bound, value in (
+        ("breadth.RICH", 10_000),
+        ("advise.likely.FAINT", 0),
+    ):  # narrow, but not too much
+        monkeypatch.setattr(f"bertflow.{bound}", value)
+    rows = "".join(f"{text}\t{text}\n" for text in plain(120, 8))  # which the raw encoder ranks without an error
+    (tmp_path / "labels.tsv").write_text(f"query\ttext\n{rows}")
+    free = {"candidates": None, "resamples": 100}
+    assert bertflow.fix(encoder, plain(900), **free).naming.startswith("on other texts")
+    judged = bertflow.fix(encoder, plain(900), labels=tmp_path / "labels.tsv", **free)
+    assert [one.evidence.kind.title for one in judged.evidence] == ["retrieval labels"]
+    assert judged.naming == ""
 
 
 def test_columns_whose_pairs_are_too_short_say_so(encoder, tmp_path):
@@ -296,7 +311,7 @@ def test_sentences_of_the_rows_are_counted_beside_them(encoder):
     rows = advice.text.rows["used"]
     assert rows < len(advice.text.fitted)
     fitted = f"fitted on {len(advice.text.fitted):,} different sentences"
-    assert line(said, "rows").endswith(f" duplicates; {fitted}, none of them put aside")
+    assert line(said, "rows").endswith(f" repeated; {fitted}, none of them put aside")
 
 
 def test_where_no_candidate_can_be_fitted_the_first_reason_says_so(encoder, tmp_path):

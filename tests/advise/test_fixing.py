@@ -166,6 +166,11 @@ def test_a_paragraph_makes_a_pair_of_its_first_sentence_and_the_rest(tmp_path):
     assert len(found[0].sentences) == 3
 
 
+def test_words_of_a_script_without_spaces_are_counted(tmp_path):
+    found = documents(tmp_path, "怎样煮一锅米饭\n先把大米洗干净再说。\n\n米饭\n煮好了。\n")
+    assert [one.pairs for one in found] == [(("怎样煮一锅米饭", "先把大米洗干净再说。"),), ()]
+
+
 SHOP = "sku,title,description,Langtext\n1,A small red kettle,It boils water in two minutes.,Ein kleiner Kessel\n"
 
 

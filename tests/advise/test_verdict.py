@@ -12,6 +12,7 @@ from bertflow.advise.evidence import LABELED, MINED, STAND_IN, Evidence, Judgeme
 from bertflow.advise.likely import CENTERED, FEW, PURPOSES, WIDEST, Geometry, Shape, fallbacks, linear_form, recipes
 from bertflow.advise.verdict import (
     FOR_SEARCH,
+    GENTLE,
     LIKELY,
     MINED_ONLY,
     NOT_OUTRANKED,
@@ -433,11 +434,11 @@ def test_what_divides_by_nothing_takes_the_place_of_what_is_vetoed():
 
     narrow = {"whitening": ("The text is narrow.",)}
     assert decided({}) == ("whitening", LIKELY, "")
-    assert decided(narrow) == ("whitening(8)", LIKELY, "whitening")
+    assert decided(narrow) == ("whitening(8)", GENTLE, "whitening")
     assert decided(narrow, safe="") == ("raw", "", "whitening")
     assert decided({**narrow, "whitening(8)": ("Other neighbors.",)}) == ("raw", "", "whitening")
     worse = [figures(MINED, gains={"whitening": WORSE, "whitening(8)": NOISE})]
-    assert decided({}, evidence=worse) == ("whitening(8)", LIKELY, "")
+    assert decided({}, evidence=worse) == ("whitening(8)", GENTLE, "")
     worse = [figures(MINED, gains={"whitening": WORSE, "whitening(8)": PERHAPS_WORSE})]
     assert decided({}, evidence=worse) == ("raw", "", "")
     assert decided({"whitening(8)": ("The encoder is of another kind.",)}, evidence=()) == ("whitening", LIKELY, "")
@@ -465,9 +466,9 @@ def test_pairs_that_measure_the_purpose_keep_a_safe_candidate_from_the_encoder(p
     ("purpose", "gain", "narrow", "standing"),
     [
         ("all", BETTER, False, FOR_SEARCH),
-        ("all", NOISE, False, LIKELY),
-        ("all", BETTER, True, LIKELY),  # such pairs share words
-        ("similarity", BETTER, False, LIKELY),
+        ("all", NOISE, False, GENTLE),
+        ("all", BETTER, True, GENTLE),  # such pairs share words
+        ("similarity", BETTER, False, GENTLE),
     ],
 )
 def test_pairs_that_agree_with_a_safe_candidate_prove_it_for_search_alone(purpose, gain, narrow, standing):
@@ -482,7 +483,7 @@ def test_a_narrow_text_is_named_also_where_pairs_have_put_the_recipe_aside():
     evidence = [figures(MINED, gains={"whitening": WORSE, "whitening(8)": BETTER})]
     given = geometry(CONE), evidence, "", "all", RAW_SHAPE, ("whitening",)
     decision = decide(*given, vetoes={"whitening": ("The text is narrow.",)}.get, safe="whitening(8)")
-    assert (decision.system, decision.standing, decision.beside) == ("whitening(8)", LIKELY, "")
+    assert (decision.system, decision.standing, decision.beside) == ("whitening(8)", GENTLE, "")
     _, against, instead, *others = decision.reasons
     assert against.startswith("The text is narrow. On 1,200 held-out mined pairs")
     assert against.endswith("So whitening is not used.")

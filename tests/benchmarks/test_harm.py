@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bertflow.advise.likely import CHANGED
-from bertflow.advise.verdict import LIKELY
+from bertflow.advise.verdict import GENTLE
 from bertflow.breadth import NARROW, RICH
 
 from .conftest import FOLDER
@@ -130,7 +130,7 @@ def test_narrow_text_has_a_gentle_map_if_few_directions_hold_the_variance(
     monkeypatch.setattr("bertflow.advise.likely.STEEP", 1000)
     text = harm.Text(harm.TEXTS["captions"]("choosing", 0).documents[:1300])
     advice = harm.written(str(minilm), pooling, text, purpose)
-    assert (advice.system, advice.standing) == (system, LIKELY)
+    assert (advice.system, advice.standing) == (system, GENTLE)
     assert "The text is narrow" in " ".join(advice.reasons)
 
 

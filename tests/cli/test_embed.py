@@ -36,7 +36,7 @@ def test_every_line_of_the_text_finds_its_embedding(arguments, tiny_bert, tmp_pa
     np.testing.assert_allclose(store.rows(store.row_ids), expected, rtol=1e-5, atol=1e-6)
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == f"store     {tmp_path / 'store'}: 144 x 16 float32 in 8 shards, 0.0 MB"
-    assert printed[1] == "text      154 sentences = 144 different + 10 duplicates"
+    assert printed[1] == "text      154 sentences = 144 different + 10 repeated"
 
 
 def test_who_embeds_again_is_told_that_everything_was_there(arguments, text, tmp_path, capsys):
@@ -52,11 +52,11 @@ def test_what_is_not_read_is_said_of_the_first_shard_and_of_the_whole(tmp_path, 
     (tmp_path / "text.txt").write_text("\n".join(lines))
     command = ["embed", str(tmp_path / "text.txt"), "--store", str(tmp_path / "store"), "--shards", "4"]
     assert main([*command, "--model", str(tiny_bert), "--max_length", "6", "--device", "cpu"]) == 0
-    notes = [line for line in capsys.readouterr().err.splitlines() if "are cut" in line]
+    notes = [line for line in capsys.readouterr().err.splitlines() if "Cut:" in line]
     n, first = len(NOUNS) ** 2, len(lines) // 4
-    assert [note.split(" are cut")[0] for note in notes] == [
-        f"note: {first - 2} of {first} sentences",
-        f"note: {n} of {n + 2} sentences",
+    assert [note.split(", at")[0] for note in notes] == [
+        f"note: Cut: {first - 2} of {first} sentences",
+        f"note: Cut: {n} of {n + 2} sentences",
     ]
 
 

@@ -1,6 +1,7 @@
 """The command line of ``search``, on a tiny encoder; scikit-learn and a loop are the second voice of the scores."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -108,6 +109,16 @@ def test_another_folder_is_opened_as_it_is_and_what_it_replaces_is_said(folder, 
         assert (f"own.index: the calibrator {new}" in err and f" replaces {old}" in err) == bool(old)
         assert ("no calibrator" in out) == (new in ("", "none"))
         assert (told("search", "ask", "own.index", "the dog") == before) == (new in ("", "none"))
+
+
+def test_an_encoder_that_was_moved_is_named_by_its_new_place(folder, told, error_line, tiny_bert):
+    TransformerEncoder(tiny_bert, device="cpu").save("here")
+    told("search", "build", "moved.index", "--answers", "answers.jsonl", "--model", "here")
+    before = told("search", "ask", "moved.index", "the dog")
+    Path("here").rename("there")
+    said = f"{Path('here').resolve()}, the encoder of moved.index, is not there. Give the place that it has now with "
+    assert f"{said}--model." in error_line(main(["search", "ask", "moved.index", "the dog"]), 3)
+    assert told("search", "ask", "moved.index", "the dog", "--model", "there") == before
 
 
 def test_evaluate_scores_raw_against_calibrated(folder, told):

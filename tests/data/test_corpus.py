@@ -70,7 +70,7 @@ def test_the_columns_found_are_said(write, caplog):
     assert caplog.messages[0] == said
 
 
-def test_a_column_of_another_name_is_found_by_its_text_and_duplicates_are_counted(write, caplog):
+def test_a_column_of_another_name_is_found_by_its_text_and_repeated_sentences_are_counted(write, caplog):
     path = write(
         "shop.csv", "sku,what we sell,price\n" + "".join(f"A{n},a red chair of wood {n % 3},{n}\n" for n in range(9))
     )
@@ -78,9 +78,9 @@ def test_a_column_of_another_name_is_found_by_its_text_and_duplicates_are_counte
         assert len(load_sentences(path)) == 3
     assert caplog.messages == [
         f"{path}: using column what we sell (unused: sku, price; see --columns)",
-        f"{path}: 9 sentences = 3 different + 6 duplicates",
+        f"{path}: 9 sentences = 3 different + 6 repeated",
     ]
-    assert added_up({"different": 1, "duplicates": 1}) == "2 sentences = 1 different + 1 duplicate"
+    assert added_up({"different": 1, "repeated": 1}) == "2 sentences = 1 different + 1 repeated"
     assert added_up({"used": 1, "in the labels": 0}, "rows") == "1 row = 1 used"
 
 

@@ -57,7 +57,7 @@ LATIN = b"fine\nfine too\nthis has sixteen\xff bytes\n"
 REFUSED = {
     "no UTF-8": ("a.txt", LATIN, "{}, line 3: byte 17 is 0xff, which is not UTF-8. Save the file as UTF-8."),
     "UTF-16": ("a.txt", "the dog\nthe cat\n".encode("utf-16-le"), "{}, line 1: byte 2 is zero, as in UTF-16. Save the "
-               "file as UTF-8."),
+               "file as UTF-8, without zeros."),
     "a binary file": ("a.txt", b"\x93NUMPY\x01\0v\0{'descr': '<f4', 'shape': (9, 9)}\n\0\0\0A", "{} should hold text, "
                       "but it is a binary file. Name a file of text, or convert it."),
     "CR": ("a.txt", b"one\rtwo\r", "{}: its lines end with CR alone. Save it with LF as the end of a line."),

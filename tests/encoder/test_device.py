@@ -113,8 +113,7 @@ def test_text_in_parts_has_the_same_embeddings(tiny_bert, encoder, monkeypatch):
 def test_what_is_said_of_text_in_parts_is_said_once(tiny_bert, caplog):
     TransformerEncoder(tiny_bert, max_length=6, device="cpu").encode(SENTENCES)
     assert caplog.messages == [
-        "20 of 50 sentences are cut, as they have more than max_length=6 tokens. To read them whole, use chunks or a "
-        "larger max_length.",
+        "Cut: 20 of 50 sentences, at max_length=6 tokens. To read whole sentences, use chunks or a larger max_length.",
         "Empty, and embedded by special tokens alone: 6 of 50 sentences.",
     ]
 

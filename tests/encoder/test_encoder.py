@@ -134,7 +134,7 @@ def test_truncation_is_counted_and_said_once(tiny_bert, caplog):
     encoder = make(tiny_bert, max_length=5)
     x = encoder.encode(["the big dog", "the big red dog", "a " * 100, "the big red"])
     np.testing.assert_array_equal(x[1], x[3])
-    said = "2 of 4 sentences are cut, as they have more than max_length=5 tokens. To read them whole, use "
+    said = "Cut: 2 of 4 sentences, at max_length=5 tokens. To read whole sentences, use "
     assert caplog.messages == [f"{said}chunks or a larger max_length."]
     trainable_encoder(tiny_bert, max_length=5).tokenized(["the big dog", "the big red dog", "a " * 100, "the big red"])
     assert caplog.messages[1:] == [f"{said}a larger max_length."]  # training takes no chunks

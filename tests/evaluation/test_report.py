@@ -73,7 +73,7 @@ def test_few_resamples_become_as_many_as_the_tasks_need():
         sets.append(replace(pairs, target=gold))
     report = score_sets({"one": one, "two": ToyEncoder(seed=1)}, sets, resamples=200)
     assert report.resamples == 7 * 400
-    assert "95 % intervals from 2,800 bootstrap resamples of pairs or queries (BCa)" in report.captions()[0]
+    assert "Every 95 % interval is from 2,800 bootstrap resamples of pairs or queries (BCa)" in report.captions()[0]
     assert all(row.separable for row in report.differences)
 
 
@@ -81,8 +81,8 @@ def test_captions_say_how_the_numbers_were_made(pairs):
     report = score_sets({"it": ToyEncoder(hashes=None)}, [pairs], resamples=50)
     assert replace(report, aggregation="wmean").captions() == [
         "cosine_spearman x 100 of toy (60 pairs); aggregation wmean (mean over the sub-sets of a task, weighted by "
-        "their pairs); text as written. 95 % intervals from 400 bootstrap resamples of pairs or queries (BCa); seed 0. "
-        "Significant: p < 0.05 by the paired bootstrap.",
+        "their pairs); text as written. Every 95 % interval is from 400 bootstrap resamples of pairs or queries (BCa); "
+        "seed 0. Significant: p < 0.05 by the paired bootstrap.",
         "it: encoder toy, pooling mean, max length 128, it is not recorded how much of the scored text was in the "
         "fitting text.",
     ]

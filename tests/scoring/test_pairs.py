@@ -7,6 +7,7 @@ import pytest
 
 import bertflow
 from bertflow.errors import UsageError
+from bertflow.similarity import unit_rows
 
 from ..texts import WITH_THE, drawn
 
@@ -53,3 +54,42 @@ def test_an_open_encoder_has_no_scores_of_its_own(encoder, refusal):
     assert refusal(bertflow.score, encoder, PAIRS, error=UsageError) == (
         "The encoder holds no scores.json. Fit the scores to your text: add --fit_on TEXT."
     )  # fmt: skip
+
+
+def alike(n):
+    """Texts that resemble each other."""
+    return [f"the {' '.join(('red', 'big')[int(bit)] for bit in f'{at:07b}')} dog" for at in range(n)]
+
+
+def test_a_threshold_that_random_pairs_of_the_scored_texts_pass_is_said_not_to_hold(encoder):
+    pairs = [(text, text) for text in alike(120)]
+    scored = bertflow.score(encoder, pairs, fit_on=sentences(300, 0), false_match_rate=0.01)
+    x, y = (unit_rows(encoder.encode(list(side))) for side in zip(*pairs, strict=True))
+    of_others = (x @ y.T)[~np.eye(len(pairs), dtype=bool)]
+    share = (of_others >= scored.threshold.value).mean()
+    assert 0.5 < share < 0.99
+    assert scored.at_random.share == pytest.approx(share, abs=0.15)
+    assert scored.as_dict()["passing_at_random"] == scored.at_random.share
+    said = "The threshold does not hold for these texts: paired at random, "
+    (line,) = [line for line in map(str, scored.parts()) if line.startswith(said)]
+    assert line.endswith(" of 120 pairs pass, and not 1 %. Fit it on such texts: --fit_on FILE.")
+    of_queries = bertflow.score(
+        encoder, pairs, fit_on=sentences(300, 0), queries=sentences(100, 5), false_match_rate=0.01
+    )
+    assert any(str(line).endswith("Fit it on such texts: --fit_on FILE --queries FILE.") for line in of_queries.parts())
+
+
+def test_texts_like_those_of_the_threshold_pass_it_as_often_as_they_should(encoder):
+    pairs = list(zip(sentences(150, 1), sentences(150, 2), strict=False))
+    scored = bertflow.score(encoder, pairs, fit_on=sentences(300, 0), false_match_rate=0.1)
+    assert scored.at_random.n > 100
+    assert 0.02 < scored.at_random.share < 0.3
+    assert not scored.at_random.clear
+
+
+FEW_OR_OF_ONE = {"few": zip(alike(40), alike(40)[1:], strict=False), "of one": (("a dog", text) for text in alike(120))}
+
+
+@pytest.mark.parametrize("pairs", FEW_OR_OF_ONE.values(), ids=FEW_OR_OF_ONE)
+def test_few_pairs_or_one_text_against_many_make_no_random_pairs(encoder, pairs):
+    assert bertflow.score(encoder, list(pairs), fit_on=sentences(300, 0), false_match_rate=0.1).at_random is None

@@ -58,7 +58,7 @@ def test_a_text_that_is_too_long_spoils_no_other_request(folder, caplog):
     assert found[1].message == (
         "input[1] has more than the 16 tokens that this model reads. Shorten it, or start the server with --truncate."
     )
-    assert "are cut" not in caplog.text
+    assert "Cut:" not in caplog.text
     np.testing.assert_allclose(found[2][0], answer(model, documents([REQUESTS[2]]))[0][0], atol=1e-5)
 
 
@@ -66,7 +66,7 @@ def test_with_truncate_it_is_cut(folder, caplog):
     long, cut = answer(opened(folder, truncate=True), documents([["dog " * 50], ["dog " * 14]]))
     np.testing.assert_allclose(long[0], cut[0], atol=1e-5)
     assert long[1] == 16
-    assert "are cut, as they have more than max_length=16 tokens." in caplog.text
+    assert "Cut: 1 of 2 sentences, at max_length=16 tokens." in caplog.text
 
 
 def test_a_request_that_the_model_cannot_do_spoils_no_other(folder, monkeypatch):

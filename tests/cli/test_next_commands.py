@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 import bertflow
-from bertflow.cli import main, suggestions
-from bertflow.cli.suggestions import STEPS, next_lines
+from bertflow.cli import main, next_commands
+from bertflow.cli.next_commands import STEPS, next_lines
 from bertflow.data.columns import TextColumns
 from bertflow.data.fitting_text import TextOptions
 
@@ -33,13 +33,13 @@ def test_every_command_that_leaves_something_has_a_row():
 @pytest.mark.parametrize("command", marked([(name,) for name in LEAVING], lambda name: name not in CHANGING))
 @pytest.mark.usefixtures("minilm")
 def test_the_next_commands_work_as_they_stand(command, place, capsys, monkeypatch):
-    monkeypatch.setattr(suggestions, "find_spec", lambda name: None)  # a server would not end
+    monkeypatch.setattr(next_commands, "find_spec", lambda name: None)  # a server would not end
     assert main(words(LINES[command])) == 0
     Path("FILE").with_suffix(".tsv").write_text("query\ttext\na dog\tthe dog eats\na cat\tthe cat sleeps\n", "utf-8")
     lines = "".join(capsys.readouterr().out.split("\nnext: ")[1:])
     assert bool(lines) != command.startswith("transform")  # what is mapped needs no other map
     for line in lines.splitlines():
-        name, *rest = shlex.split(line.removeprefix(suggestions.LABELED).replace(" FILE ", " FILE.tsv "))
+        name, *rest = shlex.split(line.removeprefix(next_commands.LABELED).replace(" FILE ", " FILE.tsv "))
         assert name == "bertflow"
         if rest[0] != "demo":
             small = SMALL.get(" ".join(rest[:2]), SMALL.get(rest[0], ()))
@@ -52,7 +52,7 @@ def test_a_training_on_the_docstrings_is_judged_on_them_and_one_on_text_of_yours
     run = SimpleNamespace(status="done", note="", folder=tmp_path, record=record)
     lines = [next_lines("train", {"text": TextOptions(text)}, run) for text in (None, "mine.txt")]
     assert lines[0].endswith(" --retrieval docstrings --compare raw,whitening")
-    assert lines[1].startswith(f"\nnext: {suggestions.LABELED}bertflow evaluate ")
+    assert lines[1].startswith(f"\nnext: {next_commands.LABELED}bertflow evaluate ")
 
 
 def test_after_a_flow_that_was_not_trained_comes_fix_or_more_text(tmp_path):
@@ -160,11 +160,11 @@ def test_the_column_of_the_text_of_a_collection_is_named_again(tmp_path):
     done = type("Adapted", (), {"index": "lancedb:docs", "folder": tmp_path})
     line = next_lines("adapt", {"columns": "body", "device": "cpu"}, done)
     named = f"--model {tmp_path} --text body --device cpu"
-    assert line == f"\nnext: bertflow search ask lancedb:docs '{suggestions.QUESTION}' {named}"
+    assert line == f"\nnext: bertflow search ask lancedb:docs '{next_commands.QUESTION}' {named}"
 
 
 def test_commands_import_what_this_one_imported_and_what_is_said_in_words_does_not(tmp_path, monkeypatch):
-    monkeypatch.setattr(suggestions, "imported", ["my part"])
+    monkeypatch.setattr(next_commands, "imported", ["my part"])
     (tmp_path / "calibrator").mkdir()
     record = SimpleNamespace(untrained="", n_train=150, n_held_out=0)
     run = SimpleNamespace(status="done", note="", folder=tmp_path, record=record)
