@@ -100,7 +100,7 @@ class Breadth:
 
     @property
     def _far(self) -> str:
-        return f"a left-out topic lies {how_far(self.novelty)} as far from the rest as left-out lines"
+        return f"a topic left out lies {how_far(self.novelty)} as far from the rest as random lines"
 
     @property
     def narrow(self) -> bool:

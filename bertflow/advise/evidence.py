@@ -30,7 +30,7 @@ from bertflow.encoder.cutting import unknown_share
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.evaluating import score_sets
 from bertflow.evaluation.report import Report
-from bertflow.evaluation.score_table import Column
+from bertflow.evaluation.score_table import METRIC_TITLES, Column
 from bertflow.evaluation.sides import Systems
 from bertflow.evaluation.significance import LEVEL, Difference, Place
 from bertflow.tables import Section
@@ -63,7 +63,8 @@ class EvidenceKind:
     shown: Mapping[str, str]
 
 
-RANKING = {"hit@1": "hit@1", "mrr": "MRR", "random_median_cosine": "text median", "random_p95_cosine": "text 95 %"}
+RANKED = ("hit@1", "mrr", "random_median_cosine", "random_p95_cosine")
+RANKING = {metric: METRIC_TITLES.get(metric, metric) for metric in RANKED}
 LABELED: Mapping[str, EvidenceKind] = {
     "graded": EvidenceKind(
         "graded labels", "cosine_spearman", "agreement with your scores", {"cosine_spearman": "Spearman"}

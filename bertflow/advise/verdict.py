@@ -36,7 +36,7 @@ SIMILARITY_ONLY = "These labels measure similarity. What they prove can harm sea
 SEARCH_ONLY = "These labels measure search. What they prove can harm similarity and topic."
 PROVEN = "proven on your text"
 LIKELY = "likely, not proven on your text"
-GENTLE = "gentle, not proven on your text"
+GENTLE = "from other narrow texts, not proven on yours"
 FOR_SEARCH = "proven on your text for search, likely for other uses"
 HELPED = (
     "Calibration improved agreement with human scores (STS, Spearman) for 24 of 25 other encoders with such a "

@@ -98,7 +98,7 @@ def test_the_rows_of_a_table_add_up(encoder, tmp_path):
     (tmp_path / "t.csv").write_text("\n".join(["text,price", *(f'"{one}",1' for one in given)]) + "\n")
     advice, said = fixed(encoder, tmp_path / "t.csv", max_sentences=300)
     assert line(said, "rows") == (
-        "rows      652 rows = 300 used + 200 put aside + 50 repeated + 100 above max_sentences + 2 empty"
+        "rows      652 rows = 300 used + 200 put aside + 50 not new + 100 above max_sentences + 2 empty"
     )
     counted = json.loads(advice.to_json())["text"]["rows"]
     assert counted.pop("all") == sum(counted.values()) == 652
@@ -113,11 +113,11 @@ def test_the_lines_of_plain_text_add_up(encoder, tmp_path):
     whole = len((tmp_path / "t.txt").read_text().splitlines())
     rows = advice.text.rows
     assert sum(rows.values()) == whole == 1262
-    assert (rows["repeated"], rows["empty"]) == (40, 421)
+    assert (rows["not new"], rows["empty"]) == (40, 421)
     assert rows["used"] == len(advice.text.fitted) - ("The dog 7 runs." in advice.text.fitted)
     two = "The dog 7 runs." in advice.text.fitted
     assert line(said, "rows") == (
-        f"rows      1,262 lines = {rows['used']} used + {rows['put aside']} put aside + 40 repeated + 421 empty"
+        f"rows      1,262 lines = {rows['used']} used + {rows['put aside']} put aside + 40 not new + 421 empty"
         f"{f'; fitted on {len(advice.text.fitted)} different sentences, none of them put aside' * two}"
     )
 
@@ -311,7 +311,7 @@ def test_sentences_of_the_rows_are_counted_beside_them(encoder):
     rows = advice.text.rows["used"]
     assert rows < len(advice.text.fitted)
     fitted = f"fitted on {len(advice.text.fitted):,} different sentences"
-    assert line(said, "rows").endswith(f" repeated; {fitted}, none of them put aside")
+    assert line(said, "rows").endswith(f" not new; {fitted}, none of them put aside")
 
 
 def test_where_no_candidate_can_be_fitted_the_first_reason_says_so(encoder, tmp_path):
