@@ -115,7 +115,7 @@ class Breadth:
         """One line."""
         if not self.narrow:
             return f"The text is broad ({self._far})."
-        return f"The text is narrow ({', and '.join(self.signs())}): a map that is fitted to it may harm search."
+        return f"The text is narrow ({', and '.join(self.signs())}): a strong map that is fitted to it may harm search."
 
 
 def how_far(ratio: float) -> str:

@@ -162,9 +162,9 @@ def docstring_evidence(encoder: SentenceEncoder, text: Sequence[str] = ()) -> Ev
 def announced(evidence: Sequence[Evidence], missing: str, purpose: str, bare: bool = False) -> str:
     """What the verdict can rest on, before anything is encoded: which evidence decides, and how much there is."""
     if not evidence:
-        agree = f"signs of narrow text{'' if bare else ', or English docstring pairs,'} may veto it"
+        agree = f"signs of narrow text{'' if bare else ', or our English docstring pairs,'} may veto it"
         likely = "the geometry says whether a change is likely to help"
-        return f"{missing} So nothing can be proven on this text: {likely}; {agree}."
+        return f"{missing} So nothing can be proven here: {likely}; {agree}."
     first, *others = evidence
     beside = f"; {', '.join(_counted(one) for one in others)} are shown, too" if others else ""
     if first.asked:

@@ -70,13 +70,13 @@ WITH_FLOW = (
 INSTEAD = "{} is used instead: on other narrow texts it gave {}."
 OUTRANKED = "Your labels outrank this sign."
 NOT_OUTRANKED = "These labels measure similarity, not search: only --purpose similarity lets them outrank this sign."
-NOT_SUCH = "Such pairs share words: no proof for queries that do not."
+NOT_SUCH = "Such pairs need not be like real queries: no proof."
 WORSE = "So {} is not used."
 RESCALED = "Percentiles (`bertflow score`) correct that, and change no ranking."
 SPANS_FEWER = "the sentences span fewer directions"
 NOTHING = "Nothing was tried: {} cannot be fitted ({}). Give more text, or name another candidate."
-NAMING = "on other texts, --purpose search beat this by 3 points in search"
-FOR_TOPIC = "on other texts, --purpose topic beat this by 9 points in finding texts of the same kind"
+NAMING = "on other texts, --purpose search was 3 points better in search"
+FOR_TOPIC = "on other texts, --purpose topic was 9 points better in finding texts of the same kind"
 COST = "may cost {}"
 
 

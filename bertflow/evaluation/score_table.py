@@ -136,8 +136,8 @@ TITLED_BY_TASK = (*CORRELATIONS, "_auc")
 METRIC_TITLES: Mapping[str, str] = {
     "map": "MAP",
     "mrr": "MRR",
-    "random_median_cosine": "median cosine",
-    "random_p95_cosine": "95 % cosine",
+    "random_median_cosine": "random median",
+    "random_p95_cosine": "random 95 %",
 }
 """Column titles of other metrics, where the name is not the title."""
 

@@ -278,7 +278,7 @@ def test_what_naming_a_purpose_would_gain_is_said_where_none_is_named(encoder):
     assert f"purpose   {by_pairs.naming}" in [*by_pairs.answer()]
     assert named.naming.startswith("may cost up to 10 points in finding texts of the same kind (P@10)")
     elsewhere = bertflow.fix(encoder, plain(900), **free)
-    assert elsewhere.naming.startswith("on other texts, --purpose search beat this by 3 points in search")
+    assert elsewhere.naming.startswith("on other texts, --purpose search was 3 points better in search")
 
 
 def test_labels_of_search_take_the_place_of_what_naming_a_purpose_gained_elsewhere(encoder, tmp_path, monkeypatch):

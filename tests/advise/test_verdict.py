@@ -349,9 +349,7 @@ def test_what_can_be_said_is_announced():
         "400 mined pairs decide: half of them choose the change, half test it, and may prove it, unless the text is "
         "narrow"
     )
-    assert announced([], "there are no pairs.", "all").startswith(
-        "there are no pairs. So nothing can be proven on this"
-    )
+    assert announced([], "there are no pairs.", "all").startswith("there are no pairs. So nothing can be proven here")
 
 
 @pytest.mark.parametrize(

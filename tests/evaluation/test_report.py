@@ -113,7 +113,7 @@ def test_markdown_holds_the_table_the_intervals_and_the_captions(report):
 def test_all_kinds_of_pairs_share_one_table(pairs):
     found = Pairs("faq", pairs.first[:9], pairs.second[:9], kind="retrieval", source="faq.tsv")
     report = score_sets({"it": ToyEncoder()}, [pairs, found], resamples=0)
-    assert report.table().header == ("system", "toy", "hit@1", "MRR", "median cosine", "95 % cosine")
+    assert report.table().header == ("system", "toy", "hit@1", "MRR", "random median", "random 95 %")
 
 
 def test_a_summary_counts_the_tasks_of_one_kind_alone():
