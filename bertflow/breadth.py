@@ -100,7 +100,7 @@ class Breadth:
 
     @property
     def _far(self) -> str:
-        return f"a topic left out lies {how_far(self.novelty)} as far from the rest as random lines"
+        return f"a topic left out of a fit lies {how_far(self.novelty)} as far off as random lines"
 
     @property
     def narrow(self) -> bool:

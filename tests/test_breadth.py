@@ -33,8 +33,8 @@ def test_a_cloud_is_broad_and_templates_are_narrow():
 
 def test_a_large_novelty_is_not_said_to_the_digit():
     few = replace(breadth_of(templates(1000)), novelty=2771.9)
-    assert "a topic left out lies more than 100 times as far from the rest as random lines" in str(few)
-    assert "a topic left out lies 1.2 times as far from the rest" in str(replace(few, novelty=1.2))
+    assert "a topic left out of a fit lies more than 100 times as far off as random lines" in str(few)
+    assert "a topic left out of a fit lies 1.2 times as far off" in str(replace(few, novelty=1.2))
 
 
 def test_the_distance_of_rows_left_out_at_random_is_one_where_there_are_many():
@@ -53,7 +53,7 @@ def test_the_length_of_rows_does_not_count():
 
 
 def test_one_line_says_which():
-    assert str(breadth_of(templates(1000))).startswith("The text is narrow (a topic left out lies ")
+    assert str(breadth_of(templates(1000))).startswith("The text is narrow (a topic left out of a fit lies ")
     assert str(breadth_of(cloud(1000))).startswith("The text is broad (")
 
 

@@ -197,7 +197,7 @@ class Advice(AbstractResult):
         lines = [
             (name, *(format(getattr(row, field), form) for field, form in SHOWN.values())) for name, row in rows.items()
         ]
-        of = f"On {rows[RAW].n:,} distinct held-out sentences; the points at the top are of the fitting text."
+        of = f"On {rows[RAW].n:,} distinct held-out sentences; cosines and directions at the top: the fitting text."
         yield Section("Geometry", Table(("system", *SHOWN), tuple(lines)), (of,))
         yield from (one.section() for one in (*self.evidence, *filter(None, [self.stand_in])))
         if self.queries is not None:

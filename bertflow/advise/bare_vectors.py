@@ -14,7 +14,7 @@ from bertflow.calibration.saving import Provenance
 from bertflow.data.corpus import drawn_rows
 from bertflow.data.vectors import Vectors, open_vectors
 from bertflow.encoder.abstract import AbstractEncoder, Role, SentenceEncoder
-from bertflow.errors import DataError
+from bertflow.errors import DataError, how_many
 from bertflow.store.store import EmbeddingStore
 
 
@@ -51,7 +51,7 @@ class VectorEncoder(AbstractEncoder):
         if len(sentences) != len(places):
             raise DataError(
                 f"{path} holds {len(places):,} vectors, but the text has {len(sentences):,} lines that are not empty. "
-                "Give the text that was embedded, one line a vector."
+                "Give the text that was embedded, one line a vector; rows that --skip_bad leaves out have none there."
             )
         self.sentences, self.queries = list(sentences), list[str]()
         self._x = _rows_of(source, places)
@@ -69,8 +69,8 @@ class VectorEncoder(AbstractEncoder):
         missing = [sentence for sentence in sentences if sentence not in self._row_of]
         if missing:
             raise DataError(
-                f"{self._path} has no vector for {missing[0]!r} (nor for {len(missing) - 1} others). Embed all "
-                "sentences of the labels, and give them with the text."
+                f"{self._path} has no vector for {how_many(len(missing), 'sentences')} of the labels, such as "
+                f"{missing[0]!r}. Embed all of them, and append both the vectors and the sentences to your files."
             )
         return self._x[[self._row_of[sentence] for sentence in sentences]].reshape(-1, self.dim)
 

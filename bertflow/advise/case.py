@@ -200,13 +200,17 @@ class Case:
     @cached_property
     def about_text(self) -> list[str]:
         """Which columns are read, how the rows add up, and whether the encoder knows the words."""
-        share = unknown_share(self.encoder, self.split.fitted)
-        known = share <= UNKNOWN_WORDS
         return [
             *([f"columns   {self.split.columns}"] if self.split.columns else []),
             f"rows      {self.split.counted}",
-            *([] if known else [f"unknown   {100 * share:.0f} % of the tokens of the text are [UNK]: {UNKNOWN}"]),
+            *([f"unknown   {self.unread}"] if self.unread else []),
         ]
+
+    @cached_property
+    def unread(self) -> str:
+        """How many words of the text the encoder does not know; empty for few."""
+        share = unknown_share(self.encoder, self.split.fitted)
+        return "" if share <= UNKNOWN_WORDS else f"{100 * share:.0f} % of the tokens of the text are [UNK]: {UNKNOWN}"
 
 
 def _read_all(request: Request, most: int) -> tuple[str, SentenceEncoder, str, Documents]:

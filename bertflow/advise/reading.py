@@ -34,7 +34,7 @@ HELD_OUT = 1 / 3
 """Largest share of the documents that is put aside."""
 FEWEST_PAIRS = 100
 """Fewest held-out pairs that are used: with fewer, no interval can tell systems apart."""
-ALWAYS = ("used", "put aside", "not new")
+ALWAYS = ("used", "put aside", "seen before")
 """Counts of rows that are named even if they are 0."""
 
 
@@ -249,7 +249,7 @@ def split_text(
     fitted, rows = _fitted(rest, known | set(map(text_key, texts)), known, max_sentences)
     rows["put aside"] = sum(document.lines for document in aside)
     rows["empty"] = documents.lines - sum(document.lines for document in documents)
-    rows["not new"] += documents.lines - sum(rows.values())
+    rows["seen before"] += documents.lines - sum(rows.values())
     if len(fitted) < FEWEST // 2:
         raise _too_small(len(fitted), " that are neither put aside nor labeled")
     first, second = zip(*pairs, strict=True) if len(pairs) >= FEWEST_PAIRS else ((), ())
@@ -280,7 +280,7 @@ def _fitted(
         for what, n in {"used": kept, "above max_sentences": len(new) - kept, "in the labels": asked}.items():
             rows[what] += (counted := min(left, n))
             left -= counted
-        rows["not new"] += left
+        rows["seen before"] += left
         found += new.values()
     return found, rows
 

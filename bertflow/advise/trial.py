@@ -213,7 +213,7 @@ def advise(request: Request) -> Advice:
         verdict=decision.verdict,
         system=decision.system,
         standing=decision.standing,
-        reasons=tuple(filter(None, (nothing, *decision.reasons, at_length))),
+        reasons=tuple(filter(None, (case.unread, nothing, *decision.reasons, at_length))),
         naming=naming,
         shape=found.shape,
         cut=found.cut,

@@ -73,6 +73,8 @@ NOT_OUTRANKED = "These labels measure similarity, not search: only --purpose sim
 NOT_SUCH = "Such pairs need not be like real queries: no proof."
 WORSE = "So {} is not used."
 RESCALED = "Percentiles (`bertflow score`) correct that, and change no ranking."
+RESCALED_ALONE = "Percentiles (bertflow.ScoreCalibrator.load of scores/) correct that, and change no ranking."
+UNMOVED = "Mined pairs measure search, so they change no encoder that looks tuned, but for --purpose search."
 SPANS_FEWER = "the sentences span fewer directions"
 NOTHING = "Nothing was tried: {} cannot be fitted ({}). Give more text, or name another candidate."
 NAMING = "on other texts, --purpose search was 3 points better in search"
@@ -169,7 +171,8 @@ def decide(
     if gave_way and signs:  # both are about the same candidate
         told, doubts = [*told, *doubts], []
     spoken = [" ".join(told)] if signs else []
-    reasons = [f"{cosines} {RESCALED}" if verdict == RESCALE else cosines, *spoken, *doubts]
+    rescaled = RESCALED_ALONE if shape is not None and shape.bare else RESCALED
+    reasons = [f"{cosines} {rescaled}" if verdict == RESCALE else cosines, *spoken, *doubts]
     replaced = system == safe and standing == LIKELY and len(reasons) > 1
     if replaced:
         instead = INSTEAD.format(system, CHANGED[purpose])
@@ -179,6 +182,8 @@ def decide(
         for one, name in judged
         if name not in worse and not (replaced and name == safe) and (name or not one.evidence.mined)
     )
+    if wanted == RAW and purpose != "search" and evidence and evidence[0].evidence.mined and not looks_raw(raw, shape):
+        reasons.append(UNMOVED)
     if not evidence:
         reasons.append(f"Whether a change improves ranking cannot be proven on this text: {missing}")
     if shape is not None and system != safe and (standing == LIKELY or not evidence):

@@ -51,7 +51,7 @@ def fix(
     in the structure of the text: in paragraphs and documents (empty lines between them), or in columns such as question
     and answer. If nothing is proven, but the geometry is that of raw encoders, a change is likely to help. It is then
     written all the same, and the report says what would prove it. If something speaks against it, such as a text of one
-    narrow kind, a gentler change or none is used, and the change is written beside it.
+    narrow kind, a gentler change or none is used, and the change may be written beside it.
 
     Args:
         encoder: Encoder to judge: a hub id or a folder. With ``vectors`` leave it out.

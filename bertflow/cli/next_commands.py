@@ -91,8 +91,9 @@ def _demo(given: Given, demo: Any) -> list[Words]:
 def _fix(given: Given, advice: Any) -> list[Words]:
     folder, vectors = advice.folder, given["vectors"]
     if advice.asked is not None:
-        named = _options(given, "columns", "purpose", "queries", "pooling", "max_length")
-        again = ["fix", given["encoder"], given["text"], *named, "--labels", folder / "ask.csv"]
+        named = _options(given, "vectors", "columns", "purpose", "queries", "query_vectors", "pooling", "max_length")
+        read = [one for one in (given["encoder"], given["text"]) if one is not None]  # of vectors, the text alone
+        again = ["fix", *read, *named, "--labels", folder / "ask.csv"]
         return [f"once the scores are filled in: {_typed([*again, '--output', new_place(f'{folder}-labeled')])}"]
     if (encoder := folder / "encoder").is_dir():
         if given["purpose"] == "search" or (given["purpose"] == "all" and given.get("queries")):

@@ -96,7 +96,7 @@ class Fitted(AbstractResult):
         yield f"fitted on   {how_many(n, 'rows')}{' of unit length' if self.calibrator.moments_.unit else ''}, {known}"
         if self.calibrator.divides and not self.known:
             looks = f"`bertflow fix --vectors {self.source} TEXT` looks at it"
-            yield f"search      may become worse, if the text is narrow, which vectors do not show; {looks}"
+            yield f"search      may become worse on narrow text; {looks}"
         yield f"took        {self.seconds:.1f} s, {n / self.seconds:,.0f} rows a second"
 
     def as_dict(self) -> dict[str, Any]:

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import bertflow
+from bertflow.advise.vetoes import FOREIGN_ALONE
+from bertflow.breadth import FOREIGN, breadth_of
 from bertflow.errors import DataError, UsageError
 from bertflow.scoring.drift import Outside
 from bertflow.scoring.random_pairs import COPIES
@@ -64,7 +66,7 @@ def test_two_columns_whose_rows_do_not_match_are_no_pairs(encoder, tmp_path):
     [
         ("Acme", ""),
         ("S-{k}", ""),
-        ("a red dog", "; no pairs: 100 % of the rows of made repeat others"),
+        ("a red dog", "; no pairs: 100 % of the rows repeat an earlier made"),
         ("red mug{k}", "; no pairs: made has 2 words in the median, and pairs need 3"),
         ("12:{k} 24 12 2026", ""),
     ],
@@ -98,7 +100,7 @@ def test_the_rows_of_a_table_add_up(encoder, tmp_path):
     (tmp_path / "t.csv").write_text("\n".join(["text,price", *(f'"{one}",1' for one in given)]) + "\n")
     advice, said = fixed(encoder, tmp_path / "t.csv", max_sentences=300)
     assert line(said, "rows") == (
-        "rows      652 rows = 300 used + 200 put aside + 50 not new + 100 above max_sentences + 2 empty"
+        "rows      652 rows = 300 used + 200 put aside + 50 seen before + 100 above max_sentences + 2 empty"
     )
     counted = json.loads(advice.to_json())["text"]["rows"]
     assert counted.pop("all") == sum(counted.values()) == 652
@@ -113,11 +115,11 @@ def test_the_lines_of_plain_text_add_up(encoder, tmp_path):
     whole = len((tmp_path / "t.txt").read_text().splitlines())
     rows = advice.text.rows
     assert sum(rows.values()) == whole == 1262
-    assert (rows["not new"], rows["empty"]) == (40, 421)
+    assert (rows["seen before"], rows["empty"]) == (40, 421)
     assert rows["used"] == len(advice.text.fitted) - ("The dog 7 runs." in advice.text.fitted)
     two = "The dog 7 runs." in advice.text.fitted
     assert line(said, "rows") == (
-        f"rows      1,262 lines = {rows['used']} used + {rows['put aside']} put aside + 40 not new + 421 empty"
+        f"rows      1,262 lines = {rows['used']} used + {rows['put aside']} put aside + 40 seen before + 421 empty"
         f"{f'; fitted on {len(advice.text.fitted)} different sentences, none of them put aside' * two}"
     )
 
@@ -232,15 +234,21 @@ def test_text_of_unknown_words_is_told(encoder, strange, share):
     )
     assert line(said, "unknown") == expected
     assert (expected[10:] if expected else "VERDICT") in advice.to_markdown()
+    assert (advice.reasons[0] == (expected or "")[10:]) == bool(strange)
 
 
-@pytest.mark.parametrize(("far", "vetoed"), [(0, False), (30, True)], ids=["of the kind", "of another kind"])
+OTHER_QUERIES = {"of the kind": (0, False), "too far without words": (1.5, True), "of another kind": (30, True)}
+
+
+@pytest.mark.parametrize(("far", "vetoed"), OTHER_QUERIES.values(), ids=OTHER_QUERIES)
 def test_vectors_of_queries_are_judged_like_queries(far, vetoed, tmp_path):
     rng = np.random.default_rng(0)
     x = (rng.normal(size=(1200, 32)) * np.r_[np.full(4, 8.0), np.full(28, 0.2)] + 9).astype(np.float32)
     np.save(tmp_path / "texts.npy", x[:1000])
     np.save(tmp_path / "queries.npy", x[1000:] + far * np.float32(np.arange(32) > 20))
     advice = bertflow.fix(vectors=tmp_path / "texts.npy", query_vectors=tmp_path / "queries.npy", resamples=100)
+    strange = breadth_of(x[:1000]).strangeness(np.load(tmp_path / "queries.npy"))
+    assert {0: strange < 2, 1.5: FOREIGN_ALONE < strange < FOREIGN, 30: strange > FOREIGN}[far]
     assert advice.queries.comparison.queries == 200
     assert (advice.system == "raw") == bool(advice.beside) == vetoed
     assert any(one.startswith("Your queries are ") for one in advice.reasons) == vetoed
@@ -311,7 +319,7 @@ def test_sentences_of_the_rows_are_counted_beside_them(encoder):
     rows = advice.text.rows["used"]
     assert rows < len(advice.text.fitted)
     fitted = f"fitted on {len(advice.text.fitted):,} different sentences"
-    assert line(said, "rows").endswith(f" not new; {fitted}, none of them put aside")
+    assert line(said, "rows").endswith(f" seen before; {fitted}, none of them put aside")
 
 
 def test_where_no_candidate_can_be_fitted_the_first_reason_says_so(encoder, tmp_path):

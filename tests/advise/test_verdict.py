@@ -27,6 +27,7 @@ from bertflow.advise.verdict import (
     SEARCH_ONLY,
     SIMILARITY_ONLY,
     UNKNOWN,
+    UNMOVED,
     decide,
 )
 from bertflow.affine import whitening_map
@@ -178,6 +179,7 @@ def test_mined_pairs_measure_search_and_choose_for_it_alone(row):
     likely = () if shape is TUNED_SHAPE else ("whitening(8)",)
     decision = decide(geometry(CONE), [figures(MINED, gains=BETTER)], "", purpose, shape, likely)
     assert (decision.system, decision.standing) == (system, standing)
+    assert (UNMOVED in decision.reasons) == (system == "raw")
 
 
 NARROW = dict.fromkeys(CANDIDATES, ("The text is narrow.",))

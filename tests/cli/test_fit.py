@@ -67,7 +67,7 @@ def test_a_store_is_known_and_vectors_are_not(store, npy, tmp_path, capsys):
     assert fit(store.folder, "center", tmp_path / "a") == fit(npy, "center", tmp_path / "b") == 0
     assert "search " not in capsys.readouterr().out  # centering does not harm it
     assert fit(store.folder, "ridge(1)", tmp_path / "c") == fit(npy, "ridge(1)", tmp_path / "d") == 0
-    narrow = "search      may become worse, if the text is narrow, which vectors do not show"
+    narrow = "search      may become worse on narrow text"
     assert capsys.readouterr().out.count(f"{narrow}; `bertflow fix --vectors {npy} TEXT` looks at it\n") == 1
     known, unknown = load_calibrator(tmp_path / "a").provenance, load_calibrator(tmp_path / "b").provenance
     assert known.encoder == RECIPE

@@ -108,6 +108,9 @@ def test_who_asks_for_pairs_is_shown_how_to_give_their_scores(tmp_path):
     line = next_lines("fix", given, advice)
     again = f"bertflow fix bert a.csv --columns body --purpose search --labels {tmp_path}/fixed/ask.csv"
     assert line == f"\nnext: once the scores are filled in: {again} --output {tmp_path}/fixed-labeled"
+    given = {"encoder": "a.txt", "text": None, "vectors": "x.npy", "purpose": "all"}
+    again = f"bertflow fix a.txt --vectors x.npy --purpose all --labels {tmp_path}/fixed/ask.csv"
+    assert f": {again} --output" in next_lines("fix", given, advice)
 
 
 def test_who_adapts_to_a_text_is_shown_how_to_see_what_it_finds(tmp_path):
