@@ -258,7 +258,7 @@ class ScoreCalibrator:
         write_record(Path(folder) / SCORES, asdict(record))
 
     @classmethod
-    def load(cls, folder: str | Path, encoder: SentenceEncoder | None = None, force: bool = False) -> Self:
+    def load(cls, folder: str | Path, encoder: SentenceEncoder | None, force: bool = False) -> Self:
         """Read what ``save`` wrote, for the encoder whose cosines will be asked about; None checks nothing.
 
         ``force`` accepts an encoder that differs in what ``bertflow.encoder.identity.RULES`` refuses.
