@@ -61,6 +61,9 @@ MANY_TIMES = 100
 """Novelty above which its value says nothing: rows of copies have no distance to speak of."""
 FOREIGN = 20.0
 """Strangeness above which other text is of another kind: 1 to 9 where a map that was fitted to the text helped."""
+FOREIGN_ALONE = 7.0
+"""Strangeness of queries above which vectors without their text keep their encoder: 1 to 7 where ridge(1) found more,
+9 where it lost 6 of 19 points, 24 to 530 on narrow text."""
 TOPICS, FOLDS = 20, 5
 """Number of clusters, and of parts that are left out in turn."""
 MOST = 3000

@@ -182,7 +182,8 @@ def decide(
         for one, name in judged
         if name not in worse and not (replaced and name == safe) and (name or not one.evidence.mined)
     )
-    if wanted == RAW and purpose != "search" and evidence and evidence[0].evidence.mined and not looks_raw(raw, shape):
+    mined = any(one.evidence.mined for one in evidence[:1])
+    if wanted == RAW and mined and purpose != "search" and not looks_raw(raw, shape):
         reasons.append(UNMOVED)
     if not evidence:
         reasons.append(f"Whether a change improves ranking cannot be proven on this text: {missing}")
@@ -198,7 +199,6 @@ def decide(
         reasons.append(vetoed if against else PROOF)
     if standing == PROVEN and (other := _not_measured(evidence[0].evidence, purpose)):
         reasons.append(other)
-    mined = any(one.evidence.mined for one in evidence[:1])
     if standing == LIKELY and mined and proven(gain) and purpose == "all" and not against:
         standing = FOR_SEARCH
     elif replaced:

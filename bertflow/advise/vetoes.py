@@ -13,7 +13,7 @@ from functools import cache, cached_property
 from bertflow.advise.bare_vectors import lacks_text
 from bertflow.advise.reading import SplitText
 from bertflow.array_types import Intp
-from bertflow.breadth import FEWEST, FOREIGN, Breadth, breadth_of, how_far
+from bertflow.breadth import FEWEST, FOREIGN, FOREIGN_ALONE, Breadth, breadth_of, how_far
 from bertflow.calibration.spelling import RAW
 from bertflow.evaluation.sides import Systems
 from bertflow.retrieval.comparing import SHARED, nearest_rows, share_in_common
@@ -21,9 +21,6 @@ from bertflow.retrieval.comparing import SHARED, nearest_rows, share_in_common
 FEWEST_SHARED = 0.05
 """Share of the ten nearest texts that both encoders find, below which a map is not trusted: 0.00 to 0.01 where it
 ruined a search, 0.12 or more where it helped."""
-FOREIGN_ALONE = 7.0
-"""Strangeness of queries above which vectors without their text keep their encoder: 1 to 7 where ridge(1) found more,
-9 where it lost 6 of 19 points, 24 to 530 on narrow text."""
 MOST_ASKING = 500
 UNKNOWN = "Vectors alone do not show whether their text is broad: give the text, or --query_vectors."
 

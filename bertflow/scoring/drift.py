@@ -36,57 +36,52 @@ FEWEST, MORE = 5, 5
 
 
 @dataclass(frozen=True)
-class Outside:
-    """How many of ``n`` scored texts are out of domain of the text that percentiles and thresholds were made of."""
+class Excess:
+    """Some of ``n``, of which a share of ``usual`` would be ordinary."""
 
-    out: int
+    some: int
     n: int
+    usual: float
 
     @property
     def share(self) -> float:
         """Their share, in [0, 1]."""
-        return self.out / self.n
+        return self.some / self.n
 
     @property
     def clear(self) -> bool:
-        """Whether there are many more of them than of ordinary text, and more than chance gives."""
-        usual = STRANGE / 100
-        many = self.n >= FEWEST and self.share > MORE * usual
-        return many and binomtest(self.out, self.n, usual, alternative="greater").pvalue < LEVEL
+        """Whether they are many more than usual, and more than chance gives."""
+        many = self.n >= FEWEST and self.share > MORE * self.usual
+        return many and binomtest(self.some, self.n, self.usual, alternative="greater").pvalue < LEVEL
+
+
+@dataclass(frozen=True)
+class Outside(Excess):
+    """How many of ``n`` scored texts are out of domain of the text that percentiles and thresholds were made of."""
+
+    usual: float = STRANGE / 100
 
     def __str__(self) -> str:
         """One line."""
         return (
-            f"{self.out:,} of {self.n:,} texts are out of domain of the text that the percentiles were made of "
+            f"{self.some:,} of {self.n:,} texts are out of domain of the text that the percentiles were made of "
             "(other topics, or another length): the threshold does not hold for them. Fit it on text of this kind: "
             "--fit_on FILE."
         )
 
 
 @dataclass(frozen=True)
-class ChanceMatches:
-    """How many of ``n`` random pairs of the scored texts pass a threshold that ``rate`` of other ones pass."""
+class ChanceMatches(Excess):
+    """How many of ``n`` random pairs of the scored texts pass a threshold that ``usual`` of other ones pass."""
 
-    passed: int
-    n: int
-    rate: float
-
-    @property
-    def share(self) -> float:
-        """Their share, in [0, 1]."""
-        return self.passed / self.n
-
-    @property
-    def clear(self) -> bool:
-        """Whether many more pass than should, and more than chance gives."""
-        many = self.share > MORE * self.rate
-        return many and binomtest(self.passed, self.n, self.rate, alternative="greater").pvalue < LEVEL
+    of_queries: bool = False
 
     def __str__(self) -> str:
         """One line."""
         return (
             f"The threshold does not hold for these texts: paired at random, {100 * self.share:.3g} % of {self.n:,} "
-            f"pairs pass, and not {100 * self.rate:g} %. Fit it on such texts"
+            f"pairs pass, and not {100 * self.usual:g} %. Fit it on such texts: --fit_on FILE"
+            f"{' --queries FILE' * self.of_queries}."
         )
 
 

@@ -128,7 +128,7 @@ class ScoredPairs(AbstractResult):
             if self.scores and not (self.scores.queries_ or any(self.matches)):
                 yield KINDS
         if self.at_random and self.at_random.clear:
-            yield f"{self.at_random}: --fit_on FILE{' --queries FILE' if self.scores and self.scores.queries_ else ''}."
+            yield str(self.at_random)
         if self.outside and self.outside.clear:
             yield str(self.outside)
         elif self.pairs and not self.outside:
@@ -220,11 +220,10 @@ def score_pairs(
         found = ScoredPairs(scores, scores.strict_threshold() if target is None else threshold(target))
         if asked is not None:
             found = replace(found, pairs=asked, cosines=pair_cosines(system, scores.asked(asked), progress))
-            anew = _paired_anew(asked, seed)
-            if isinstance(found.threshold, Threshold) and len(anew) >= FEWEST:
-                again = pair_cosines(system, scores.asked(_listed(anew)), progress)
-                passed = int((again >= found.threshold.value).sum())
-                found = replace(found, at_random=ChanceMatches(passed, len(anew), found.threshold.rate))
+            if isinstance(at := found.threshold, Threshold) and len(anew := _paired_anew(asked, seed)) >= FEWEST:
+                by_chance = pair_cosines(system, scores.asked(_listed(anew)), progress) >= at.value
+                passed = ChanceMatches(int(by_chance.sum()), len(anew), at.rate, bool(scores.queries_))
+                found = replace(found, at_random=passed)
             if check:
                 outside = check.is_outside(system.raw.encode(list(scores.judged(asked)), progress=progress))
                 found = replace(found, outside=Outside(int(outside.sum()), len(outside)))

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import bertflow
-from bertflow.advise.vetoes import FOREIGN_ALONE
-from bertflow.breadth import FOREIGN, breadth_of
+from bertflow.breadth import FOREIGN, FOREIGN_ALONE, breadth_of
 from bertflow.errors import DataError, UsageError
 from bertflow.scoring.drift import Outside
 from bertflow.scoring.random_pairs import COPIES
