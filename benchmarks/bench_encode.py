@@ -159,7 +159,7 @@ def of_the_hardware(
     encoder: TransformerEncoder, sentences: Sequence[str], dtype: torch.dtype
 ) -> tuple[float, dict[str, Any]]:
     """The rate of real tokens in percent of that of matrix products of the same shapes, and what else was found."""
-    config, rows = encoder.model.config, TOKEN_BUDGETS["cpu"]
+    config, rows = encoder.spec.folder.config, TOKEN_BUDGETS["cpu"]
     text, width, inner = encoder.tokenized(sentences), config.hidden_size, config.intermediate_size
     shapes: list[Product] = [(rows, width, width, FORWARD)] * 4
     shapes += [(rows, width, inner, FORWARD), (rows, inner, width, FORWARD)]

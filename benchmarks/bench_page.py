@@ -79,7 +79,7 @@ def said(kept: Kept) -> Iterator[str]:
         yield fill(
             f"* {processor}: {' and '.join(days)}, one thread of {found[-1]['cores']} cores, load {min(loads):g} to "
             f"{max(loads):g}, PyTorch {found[-1]['torch']}, Python {found[-1]['python']}; {found[-1]['sentences']}. "
-            f"Products through oneDNN in float32: {through}.",
+            f"Products through oneDNN: {through}.",
             width=118,
             subsequent_indent="  ",
         )

@@ -1,10 +1,13 @@
-"""Linear layers in float32 on a processor, through oneDNN where that is faster; and bfloat16 only where it is faster.
+"""Linear layers on a processor, through oneDNN where that is faster; and bfloat16 only where it is faster.
 
 PyTorch multiplies float32 matrices with MKL, which on AMD processors leaves AVX-512 unused: oneDNN, which comes with
 PyTorch too, is then up to twice as fast. On Intel's it is slower, above all in gradients of weights. Same products
 in the same precision, summed in another order. Which are taken depends on the processor alone, never on a timing: a run
 that is resumed makes the same numbers. All else (few numbers, other devices and precisions, graphs that are compiled or
 exported) goes to ``torch.nn.functional.linear``; after ``torch.backends.mkldnn.enabled = False`` everything does.
+
+In bfloat16 PyTorch takes oneDNN anyway, but lays out the weight and copies the bias for each product. With AMX that
+is a fifth of its time, so there a frozen weight is laid out once.
 """
 
 import logging
@@ -25,16 +28,19 @@ ENOUGH_TO_LEARN = 2**22
 ROWS_TO_LEARN = 128
 """Rows of a step from which it is faster where gradients are wanted; with 32 or 64 a step took a tenth longer."""
 FORWARD, INPUT, WEIGHT = "forward", "input gradient", "weight gradient"
-ALONE = "forward, without gradients"
+ALONE, PACKED = "forward, without gradients", "forward in bfloat16, of frozen weights"
 FASTER: Mapping[tuple[str, str, str], tuple[str, ...]] = {
     ("AuthenticAMD", "AVX512", "avx512_vp2intersect"): (FORWARD, INPUT, WEIGHT),  # Zen 5
     ("AuthenticAMD", "AVX512", "avx512_bf16"): (ALONE,),  # Zen 4, which adds halves of 256 bits
+    ("GenuineIntel", "AVX512", "amx_bf16"): (PACKED,),
 }
-"""Vendor, PyTorch's instruction set, another one that the processor has -> the products that oneDNN makes faster there
-than MKL (docs/results/speed.md), elsewhere none. The first row that fits counts. Gradients need ``FORWARD`` as well.
+"""Vendor, PyTorch's instruction set, another one that the processor has -> the products that are faster there than
+PyTorch's own (docs/results/speed.md), elsewhere none. The first row that fits counts. Gradients need ``FORWARD`` too.
 """
 BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16")
 """Instruction sets that multiply bfloat16, of x86 and ARM. Without one PyTorch takes longer for it than for float32."""
+ROWS = 1024
+"""Rows for which a weight is laid out; others are multiplied as well."""
 CPUINFO = Path("/proc/cpuinfo")
 
 
@@ -98,16 +104,37 @@ class Linear(nn.Linear):
         return linear(x, self.weight, self.bias)
 
 
-def use_onednn(model: nn.Module) -> None:
-    """Let every linear layer of a model compute by ``linear``; its weights and their names stay."""
+class PackedLinear(nn.Linear):
+    """A linear layer in bfloat16, whose weight must not change: it is laid out for oneDNN once."""
+
+    _laid: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., dim_in) -> (..., dim_out)."""
+        if torch.is_grad_enabled() or not _suits(x, self.weight):
+            return super().forward(x)
+        if self._laid is None:
+            self._laid = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach(), ROWS)
+        return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, self._laid, self.bias, "none", [], ""))
+
+
+def packs(dtype: torch.dtype) -> bool:
+    """Whether frozen weights of that type are laid out once on this processor."""
+    return dtype == torch.bfloat16 and PACKED in THROUGH_ONEDNN
+
+
+def use_onednn(model: nn.Module, packed: bool = False) -> None:
+    """Let all linear layers of a model compute by ``linear``, or ``packed``; weights and their names stay."""
     for module in model.modules():
-        if type(module) is nn.Linear:
-            module.__class__ = Linear
+        if type(module) in (nn.Linear, Linear, PackedLinear):
+            module.__class__ = PackedLinear if packed else Linear
+            module.__dict__.pop("_laid", None)
 
 
 def _is_faster(x: Tensor, weight: Tensor, product: str, learns: bool) -> bool:
     """Whether oneDNN makes a product faster, and there is so much to multiply that it makes up for its call."""
-    if not (product in THROUGH_ONEDNN or (not learns and ALONE in THROUGH_ONEDNN)) or not _suits(x, weight):
+    made = product in THROUGH_ONEDNN or (not learns and ALONE in THROUGH_ONEDNN)
+    if not made or x.dtype != torch.float32 or not _suits(x, weight):
         return False  # _suits tells of a trace
     if not learns:
         return x.numel() * len(weight) >= ENOUGH
@@ -118,7 +145,7 @@ def _suits(x: Tensor, weight: Tensor) -> bool:
     return (
         not torch.compiler.is_compiling()
         and x.device.type == "cpu"
-        and x.dtype == weight.dtype == torch.float32
+        and x.dtype == weight.dtype
         and bool(torch.backends.mkldnn.enabled)
         and not torch.is_autocast_enabled("cpu")
     )

@@ -142,7 +142,7 @@ PROCESSORS = {
     "Zen 5, PyTorch told to use AVX2": (ZEN_5, "AVX2", "AuthenticAMD", (), True),
     "Zen 4": (AMD + "avx512f avx512_bf16\n", "AVX512", "AuthenticAMD", (onednn.ALONE,), True),
     "Zen 3": (AMD + "\n", "AVX2", "AuthenticAMD", (), False),
-    "Sapphire Rapids": (INTEL + "avx512f avx512_bf16 amx_bf16\n", "AVX512", "GenuineIntel", (), True),
+    "Sapphire Rapids": (INTEL + "avx512f avx512_bf16 amx_bf16\n", "AVX512", "GenuineIntel", (onednn.PACKED,), True),
     "Tiger Lake": (INTEL + "avx512f avx512_vp2intersect\n", "AVX512", "GenuineIntel", (), False),
     "Graviton 3": (ARM + "sve bf16\nCPU implementer\t: 0x41\n", "SVE256", "", (), True),
     "Graviton 2": (ARM + "\nCPU implementer\t: 0x41\n", "DEFAULT", "", (), False),

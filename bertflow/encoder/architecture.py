@@ -90,6 +90,11 @@ FAMILIES: Mapping[str, Family] = {
 """Families, by model_type, whose truncated form is tested to be exact."""
 
 
+def is_plain(config: PreTrainedConfig) -> bool:
+    """Whether each token of a model attends to all others, as ``Family`` says."""
+    return FAMILIES.get(config.model_type, Family()).plain and not getattr(config, "is_decoder", False)
+
+
 Read = Callable[[Tensor, Tensor], Mapping[int, Tensor]]
 """Token ids and mask, each (batch, token) -> layers, each (batch, token, dim), or (batch, dim) for a pooled one."""
 

@@ -19,17 +19,19 @@ from transformers import __version__ as transformers_version
 from bertflow.encoder.architecture import (
     FAMILIES,
     OneLine,
+    is_plain,
     model_class,
     some_ids,
     switch_off,
     truncate,
     try_padding,
 )
+from bertflow.encoder.attention import LONG, SHORT
 from bertflow.encoder.device import PRECISIONS, TF32, tf32_products, unplanned_attention
 from bertflow.encoder.folders import LOCALLY, ModelFolder
 from bertflow.encoder.pooling import Pooling
 from bertflow.errors import DataError, UsageError
-from bertflow.onednn import computed_in, use_onednn
+from bertflow.onednn import computed_in, packs, use_onednn
 
 POOLER = -1
 """Number of BERT's pooling layer among the layers that were read."""
@@ -80,19 +82,14 @@ class BlockStack:
         model = _load_exactly(kind, folder.weights, config=config, dtype=PRECISIONS[dtype], **options)
         if depth < folder.blocks and (norm := FAMILIES[config.model_type].final_norm):
             switch_off(model, norm)
-        use_onednn(model)
         nn.Module.to(model.eval(), device, computed_in(model.dtype, device))
+        use_fastest(model, packs(model.dtype))
         layers = sorted({layer for pooling in poolings for layer in pooling.resolve(folder.blocks)})
         stack, known = cls(model, depth, pooler, tf32=dtype == TF32), some_ids(folder.tokenizer, folder.config)
         pads = try_padding(
             lambda ids, mask: stack.read(ids, mask, layers, int(mask.sum())), known, folder.pad_id, model
         )
         return replace(stack, pads=pads)
-
-    @functools.cached_property
-    def _is_plain(self) -> bool:
-        config = self.model.config
-        return FAMILIES[config.model_type].plain and not getattr(config, "is_decoder", False)
 
     @property
     def dim(self) -> int:
@@ -125,7 +122,7 @@ class BlockStack:
             if tokens == ids.numel():
                 return self._run(ids, None, layers, **inputs)
             # As transformers would make it, but without a look at the numbers, for which a GPU would be waited for.
-            whole = mask[:, None, None].expand(-1, 1, ids.shape[1], -1) if self._is_plain else mask
+            whole = mask[:, None, None].expand(-1, 1, ids.shape[1], -1) if is_plain(self.model.config) else mask
             return self._run(ids, whole, layers, **inputs)
         lengths, found = mask.sum(1), dict[int, Tensor]()
         for length in lengths.unique().tolist():
@@ -174,8 +171,19 @@ def word_embeddings(model: PreTrainedModel) -> Tensor:
     return cast(nn.Embedding, model.get_input_embeddings()).weight.detach()
 
 
-def without_captures(model: PreTrainedModel) -> PreTrainedModel:
-    """The model without the hooks of ``CAPTURING``: transformers installs them again when it needs them."""
+def use_fastest(model: PreTrainedModel, packed: bool) -> None:
+    """Let a model compute as is fastest on this processor; ``packed``, its weights must stay as they are."""
+    use_onednn(model, packed)
+    if is_plain(model.config) and model.config._attn_implementation in (SHORT, LONG):
+        model.config._attn_implementation = SHORT if packed else LONG
+
+
+def for_others(model: PreTrainedModel) -> PreTrainedModel:
+    """The model as others may train and pickle it: nothing packed, no attention of ours, no hooks of ``CAPTURING``.
+
+    transformers installs the hooks again when it needs them.
+    """
+    use_fastest(model, packed=False)
     for module in model.modules():
         module.__dict__.pop(INSTALLED, None)
         hooks = module._forward_hooks

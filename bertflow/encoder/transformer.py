@@ -23,7 +23,7 @@ from bertflow.encoder.batching import Batch, TokenizedText
 from bertflow.encoder.device import sent
 from bertflow.encoder.folders import DEFAULTS, ModelFolder, Prompts, write_facts
 from bertflow.encoder.locating import open_model
-from bertflow.encoder.model import BlockStack, without_captures, word_embeddings
+from bertflow.encoder.model import BlockStack, for_others, word_embeddings
 from bertflow.encoder.pooling import STATIC_POOLINGS, TEMPLATED, TOKEN_REDUCTIONS, parse_pooling
 from bertflow.encoder.reading import AbstractTokenEncoder
 from bertflow.encoder.seen_text import Supervision, TokenCounts
@@ -154,12 +154,12 @@ class TransformerEncoder(AbstractTokenEncoder):
         if self._lent:  # encoders of other poolings have the same weights, which should stay as they are
             self._stacks, self._lent = [], False
         self._may_change = True
-        return without_captures(self.stack.model)
+        return for_others(self.stack.model)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles hold the recipe, not the weights, which are read again; unless they may have changed."""
         if self._may_change:
-            without_captures(self.stack.model)
+            for_others(self.stack.model)
             return copyreg.__newobj__, (type(self),), self.__dict__  # type: ignore[attr-defined]
         kept = {"counts": self.counts, "supervision": self.supervision}
         given = Path(self.recipe["model"]).expanduser()
