@@ -21,7 +21,7 @@ from bertflow.encoder.architecture import quiet_transformers
 from bertflow.encoder.batching import TOKEN_BUDGETS
 from bertflow.encoder.device import DTYPES
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.onednn import FORWARD, cpu_facts
+from bertflow.onednn import FORWARD, instruction_sets
 from bertflow.similarity import SIMILARITIES
 
 MAX_LENGTH = 128
@@ -64,8 +64,7 @@ def without_onednn(call: Callable[[], object]) -> None:
 
 def fast_bfloat16() -> bool:
     """Whether this processor multiplies bfloat16 faster than float32."""
-    flags = cpu_facts().get("flags", "")  # elsewhere than on Linux it is not known, and there is no target
-    return any(flag in flags for flag in FAST_BFLOAT16)
+    return not instruction_sets().isdisjoint(FAST_BFLOAT16)
 
 
 def precisions() -> Sequence[str]:

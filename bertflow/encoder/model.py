@@ -83,7 +83,7 @@ class BlockStack:
         if depth < folder.blocks and (norm := FAMILIES[config.model_type].final_norm):
             switch_off(model, norm)
         nn.Module.to(model.eval(), device, computed_in(model.dtype, device))
-        use_fastest(model, packs(model.dtype))
+        use_fastest(model)
         layers = sorted({layer for pooling in poolings for layer in pooling.resolve(folder.blocks)})
         stack, known = cls(model, depth, pooler, tf32=dtype == TF32), some_ids(folder.tokenizer, folder.config)
         pads = try_padding(
@@ -171,11 +171,12 @@ def word_embeddings(model: PreTrainedModel) -> Tensor:
     return cast(nn.Embedding, model.get_input_embeddings()).weight.detach()
 
 
-def use_fastest(model: PreTrainedModel, packed: bool) -> None:
-    """Let a model compute as is fastest on this processor; ``packed``, its weights must stay as they are."""
-    use_onednn(model, packed)
-    if is_plain(model.config) and model.config._attn_implementation in (SHORT, LONG):
-        model.config._attn_implementation = SHORT if packed else LONG
+def use_fastest(model: PreTrainedModel, frozen: bool = True) -> None:
+    """Let a model compute as is fastest on this processor; ``frozen`` weights must stay as they are."""
+    packed = packs(model.dtype)
+    use_onednn(model, packed and frozen)
+    if packed and is_plain(model.config):
+        model.set_attn_implementation(SHORT if frozen else LONG)
 
 
 def for_others(model: PreTrainedModel) -> PreTrainedModel:
@@ -183,7 +184,7 @@ def for_others(model: PreTrainedModel) -> PreTrainedModel:
 
     transformers installs the hooks again when it needs them.
     """
-    use_fastest(model, packed=False)
+    use_fastest(model, frozen=False)
     for module in model.modules():
         module.__dict__.pop(INSTALLED, None)
         hooks = module._forward_hooks
