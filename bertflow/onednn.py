@@ -115,7 +115,7 @@ class PackedLinear(nn.Linear):
             return super().forward(x)
         if self._laid is None:
             self._laid = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach(), ROWS)
-        return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, self._laid, self.bias, "none", [], ""))
+        return _product(x, self._laid, self.bias)
 
 
 def packs(dtype: torch.dtype) -> bool:
