@@ -188,7 +188,7 @@ def made_up_tokenizer(shape: str, text: Sequence[str], size: int) -> PreTrainedT
 
 
 def random_text(longest: int, tokens: int) -> TokenizedText:
-    """Sentences of half of ``longest`` to all of it, evenly, with about so many ``tokens`` in all."""
+    """Sentences of half of ``longest`` to all of it, evenly, with about this many ``tokens`` in all."""
     draw = np.random.default_rng(0)
     lengths = draw.integers(longest // 2, longest, size=max(2, 4 * tokens // (3 * longest)), endpoint=True)
     starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])

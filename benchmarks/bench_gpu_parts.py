@@ -90,7 +90,7 @@ def tokenizing(bench: Bench) -> Iterator[Result]:
 
 
 def in_a_process(folders: Iterable[Path], cores: int) -> list[float]:
-    """``tokens_a_second`` in a process that has so many cores: the tokenizer counts them once, in the beginning."""
+    """``tokens_a_second`` in a process that has this many cores: the tokenizer counts them once, in the beginning."""
     environment = {**os.environ, "RAYON_NUM_THREADS": str(cores), "TOKENIZERS_PARALLELISM": "true"}
     command = [sys.executable, __file__, *map(str, folders)]
     said = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout

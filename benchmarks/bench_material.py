@@ -67,7 +67,7 @@ class Material:
         return self.worth(WORDS[MINILM])
 
     def worth(self, words: int) -> list[str]:
-        """As many of them as have so many words, so that a run takes as long whatever the data."""
+        """As many of them as have this many words, so that a run takes as long whatever the data."""
         drawn = self.draw(words)
         return drawn[: int(np.searchsorted(np.cumsum([len(sentence.split()) for sentence in drawn]), words))]
 

@@ -23,7 +23,7 @@ from bertflow.store.store import EmbeddingStore
 
 ROWS, WIDTH = 100_000, 768
 FIT, TRANSFORM = 2.0, 1.2
-"""At most so many times as long as scikit-learn."""
+"""At most this many times as long as scikit-learn."""
 Calls = dict[str, Callable[[], object]]
 
 

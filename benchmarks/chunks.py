@@ -45,7 +45,7 @@ Task = tuple[list[str], list[str]]
 
 
 def long_paragraphs(data: Path, least: int, most: int) -> list[str]:
-    """Paragraphs of old books, of so many words."""
+    """Paragraphs of old books, of this many words."""
     with gzip.open(data / "text" / "books_paragraphs.txt.gz", "rt", encoding="utf-8") as file:
         return [line for line in map(str.strip, file) if least <= len(line.split()) <= most]
 

@@ -47,11 +47,11 @@ WIDTHS = (128, 256, 512, 1_024)
 LIMIT = 60.0
 """Seconds of the processor that one size may take, as the one before it tells."""
 SPAN = 30
-"""The exponent is that of sizes from the largest down to one in so many."""
+"""The exponent is that of sizes from the largest down to one in this many."""
 TOLERANCE = 0.15
 """By how much an exponent may exceed that of n log n: measurements have noise."""
 FLAT, SETTLED = 0.1, 100_000
-"""Memory that grows with a smaller exponent is flat, from so many rows on: what is worked on at a time is then full."""
+"""Memory with a smaller exponent is flat, from this many rows on: what is worked on at a time is then full."""
 SOME = 2**26
 """Bytes that are used before each size, besides what it is expected to take."""
 MOST = 6e9

@@ -27,7 +27,7 @@ NLI = ("snli", "conjnli", "cad_nli")
 NLI_PAIRS = 500
 """Pairs of each source."""
 ONE_IN = 4
-"""One changelog is read out of so many."""
+"""One changelog is read out of this many."""
 OPTION = re.compile(r"^(?:\.B\w* |\\fB)?\\?-.*\n(?:\.RS 4\n)?([A-Z].+(?:\n[^.\n].*)*)", re.MULTILINE)
 """What follows the line of an option, in roff."""
 CHANGE = re.compile(r"^  \* (.+(?:\n    .+)*)", re.MULTILINE)

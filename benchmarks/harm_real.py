@@ -52,7 +52,7 @@ FEWEST = 400
 SMALLEST_KIND = 20
 """The fewest texts of a kind that is kept, both halves together."""
 ONE_FILE_IN = 4
-"""Source files are told apart by the hash of their path into so many buckets: all of them take a minute."""
+"""Source files are told apart by the hash of their path into this many buckets: all of them take a minute."""
 BUCKETS = {CONFIRMING: range(1), FINAL: range(1, 3)}
 """Those that a half reads; for messages, the first of them."""
 DOCSTRINGS = 1_250

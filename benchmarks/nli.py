@@ -170,7 +170,7 @@ STUDY = Study(
     "sts, text and nli",
     {
         "work": (Path("runs/nli"), "where runs are kept"),
-        "nli_pairs": (20_000, "a random sample of at most so many"),
+        "nli_pairs": (20_000, "a random sample of at most this many"),
         "settings": (["inductive", "transductive"], "of the STS tasks"),
         "mixture": (6_000, "sentences of each of four kinds of text to fit on"),
         "resamples": (1_000, "of the bootstrap"),

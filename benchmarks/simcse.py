@@ -119,7 +119,7 @@ STUDY = Study(
         "precision": ("bf16-mixed", "of the fine-tuning; the released code has fp16"),
         "mixture": (1_500, "sentences of each of four kinds of text"),
         "sentences": (4_180, "of these, a sample for the contrast"),
-        "seeds": (3, "at most so many"),
+        "seeds": (3, "at most this many"),
         "docstring_pairs": (500, "pairs for hit@1"),
         "resamples": (1_000, "of the bootstrap"),
     },

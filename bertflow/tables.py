@@ -89,12 +89,12 @@ def number(value: float | None, metric: str = "", sign: str = "") -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """A text cut to so many characters."""
+    """A text cut to this many characters."""
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def cell(value: str | float | None, digits: int = 3, most: int = 40) -> str:
-    """A text cut to so many characters, or a number with so many digits behind the point; a dash for nothing."""
+    """A text cut to this many characters, or a number with this many digits behind the point; a dash for nothing."""
     if value is None:
         return MISSING
     return f"{value:.{digits}f}" if isinstance(value, float) else shortened(str(value), most)

@@ -128,7 +128,7 @@ def fit_candidates(
     """Raw, and all candidates fitted to the sentences, which are embedded already; by name.
 
     A candidate that keeps more directions than the sentences span is left out. "flow(auto)" is the preset
-    of the purpose; the other flows are of one fit, and keep so many of its directions.
+    of the purpose; the other flows are of one fit, and keep this many of its directions.
     """
     systems: dict[str, SentenceEncoder] = {RAW: source.pooled(source.own_pooling)}
     flows: dict[tuple[str, bool], FlowCalibrator] = {}

@@ -260,7 +260,7 @@ def compare(
         ```
     """
     require_files(queries)
-    require_between(10, max_sentences=max_sentences)  # so many nearest texts are compared
+    require_between(10, max_sentences=max_sentences)  # this many nearest texts are compared
     require_seed(seed)
     named = split_columns(columns)
     if isinstance(text, str | Path):

@@ -36,7 +36,7 @@ def demo(
         say: Called with each line that is worth reading before the results are there.
     """
     require_between(2, sentences=sentences)
-    require_between(3, pairs=pairs)  # so many are shown
+    require_between(3, pairs=pairs)  # this many are shown
     require_seed(seed)
     require_place(output, folder=True)
     from bertflow.runs.demonstration import show

@@ -64,7 +64,7 @@ def paper_tables(
         seeds: Number of seeds of each flow.
         line: Make this line alone, by its number; in a SLURM array $SLURM_ARRAY_TASK_ID.
         show_lines: Show the lines with their numbers, and make none.
-        max_sentences: Fit every flow on a random sample of so many sentences, as a rehearsal.
+        max_sentences: Fit every flow on a random sample of this many sentences, as a rehearsal.
         resamples: Number of bootstrap resamples for the intervals; 0 for none.
         device: cpu, cuda, ...
         progress: Whether to show a progress bar (default: in a terminal or a notebook).

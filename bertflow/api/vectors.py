@@ -212,7 +212,7 @@ def reindex(
         model: Encoder that made the vectors: anything that bertflow.load opens, raw. With it, the query encoder is
             written, too.
         output: Folder of the job (default: reindex-NAME for the target's NAME).
-        fit_rows: Fit to a random sample of so many rows (default: all for a closed form, 50,000 for a flow).
+        fit_rows: Fit to a random sample of this many rows (default: all for a closed form, 50,000 for a flow).
         preset: Preset of a flow: default, paper-tf, ...
         purpose: What the embeddings of a flow are for, instead of a preset: similarity (default), search or all.
         seed: Random seed for a flow and for the sample; 0 by default.

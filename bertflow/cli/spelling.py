@@ -28,6 +28,8 @@ TRUTHS = ("true", "false")
 """What a flag may be followed by; anything else after it is a word of its own."""
 BARE: Mapping[str, str] = {"lexical": "stsb-dev", "published": ""}
 """What an option means when it is given without a value."""
+FILES: Mapping[str, str] = {"--text": "Text is given by", "--answers": "Answers are given by"}
+"""Options for a file that is given by place in other commands."""
 WANTED: Mapping[Any, str] = {int: "a whole number", float: "a number", bool: "true or false"}
 """Types of values, in words."""
 CHARACTERS, DEPTH = 2**22, 50
@@ -80,8 +82,9 @@ class Spelling:
                 given[f"--{name}"] = [json.dumps(taken)] if "." in name and len(taken) > 1 else [*taken]
                 del free[: len(taken)]
         if free:
-            text = f" Text is given by --text {free[0]}." if "--text" in self.known and Path(free[0]).is_file() else ""
-            raise UsageError(f"Unrecognized arguments: {' '.join(free)}.{text} {self.hint}")
+            by = [f" {words} {name} {free[0]}." for name, words in FILES.items() if name in self.known]
+            meant = by[0] if by and Path(free[0]).is_file() else ""
+            raise UsageError(f"Unrecognized arguments: {' '.join(free)}.{meant} {self.hint}")
         kinds = dict([*self.known.values(), *self.places])
         if wrong := next(filter(None, map(self._mistake, given["--config"])), ""):
             raise UsageError(wrong)

@@ -83,7 +83,7 @@ def map_array(path: Path, do: str = AGAIN) -> NDArray[Any]:
 
     Raises:
         DataError: If it is missing, damaged, or holds objects; ``do`` says what the user can do about it.
-        MemoryError: If the process may not have so much.
+        MemoryError: If the process may not have that much.
     """
     if not path.is_file():
         raise DataError(f"{path} is missing. {do}")

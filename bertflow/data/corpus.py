@@ -288,7 +288,7 @@ def refuse_ids(names: Sequence[str], why: str) -> None:
 
 
 def drawn_rows(n: int, most: int, seed: int) -> list[int]:
-    """A random sample of so many of ``n`` rows, rising."""
+    """A random sample of this many of ``n`` rows, rising."""
     import numpy as np  # the help of commands, whose options name text, loads none
 
     return sorted(np.random.default_rng(seed).permutation(n)[:most].tolist())

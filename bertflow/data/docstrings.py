@@ -120,7 +120,7 @@ def docstring_pairs(files: int | None = None) -> Pairs:
     """Summary lines and the paragraphs that follow them; no query and no text occurs twice.
 
     Args:
-        files: Read only so many files, drawn at random with a fixed seed: a tenth of them takes a tenth of the time.
+        files: Read only this many files, drawn at random with a fixed seed: a tenth of them takes a tenth of the time.
     """
     pairs = unique_pairs(
         (prose[0], prose[1])
@@ -171,7 +171,7 @@ def _read_prose(files: int | None = None) -> tuple[tuple[str, ...], ...]:
     """The prose paragraphs of every docstring that has any; read once a process.
 
     Args:
-        files: Read only so many files, and only the two paragraphs of a docstring that make a pair.
+        files: Read only this many files, and only the two paragraphs of a docstring that make a pair.
     """
     most = None if files is None else 2
     prose: list[tuple[str, ...]] = []

@@ -47,7 +47,7 @@ class Vectors:
         dim: Width of a row.
         dtype: Type of the numbers.
         column: Their column in a parquet file; None for npy.
-        read: Gives the rows of the file in blocks of at most so many, from a first to before a last one; and what is
+        read: Gives the rows of the file in blocks of at most this many, from a first to before a last one; and what is
             wrong with rows that are not vectors, by their place in the block.
         skipped: Rows of the file that are left out (``bertflow.skip_bad``), rising.
         opened: What the file was when it was opened; None for rows that are in no file.

@@ -139,7 +139,7 @@ class AbstractEncoder(SentenceEncoder):
             sentences: Texts, already checked.
             role: What they are.
             progress: Whether to show a bar; None where there is a terminal or a notebook.
-            batch_size: At most so many sentences at a time; None leaves it to the encoder.
+            batch_size: At most this many sentences at a time; None leaves it to the encoder.
         """
 
     def __repr__(self) -> str:

@@ -135,7 +135,7 @@ def choose_length(folder: ModelFolder, wanted: int | None) -> int:
     """The longest sentence in tokens: as wanted, else as the folder has it, up to what the model can read.
 
     Raises:
-        UsageError: If the model cannot read so many, or they are its special tokens alone.
+        UsageError: If the model cannot read this many, or they are its special tokens alone.
     """
     longest = int(min(longest_input(folder.shape), max(folder.length or 0, folder.tokenizer.model_max_length)))
     shortest = folder.tokenizer.num_special_tokens_to_add() + 1

@@ -93,7 +93,7 @@ def numbered_layers(layers: Sequence[int] | str | None) -> list[int]:
 
 
 def readable(poolings: Sequence[str], blocks: int) -> list[str]:
-    """Poolings whose layers an encoder of so many blocks has."""
+    """Poolings whose layers an encoder of this many blocks has."""
     found = []
     for pooling in poolings:
         with suppress(UsageError):

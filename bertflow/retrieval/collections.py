@@ -134,7 +134,7 @@ class AbstractCollection(ABC):
 
     @abstractmethod
     def parts(self, rows: int) -> list[Part]:
-        """Cut it into parts of about so many rows, which stay the same while others write to it.
+        """Cut it into parts of about this many rows, which stay the same while others write to it.
 
         Raises:
             DataError: If an id is missing, or occurs twice.

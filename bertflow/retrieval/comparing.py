@@ -91,7 +91,7 @@ class Comparison(AbstractResult):
         )
 
     def section(self, lines: Sequence[str] = (), width: int = WIDTH) -> Section:
-        """The table, with so many characters of a text; after it how much changed, and ``lines``."""
+        """The table, with this many characters of a text; after it how much changed, and ``lines``."""
         rows = (
             tuple(shortened(text, width) for text in ("" if at else one.query, *pair))
             for one in self.shown

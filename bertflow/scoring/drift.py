@@ -22,7 +22,7 @@ from bertflow.array_types import Floats
 LEVEL = 0.01
 """The likelihoods differ by more than chance if their p-value is below this."""
 ERRORS = 5.0
-"""The means differ by more than chance if they are so many standard errors apart."""
+"""The means differ by more than chance if they are this many standard errors apart."""
 LARGE_AUROC = 0.8
 """AUROC from which a batch is other text, because its texts are stranger, or more ordinary."""
 LARGE_DISTANCE = 2.5

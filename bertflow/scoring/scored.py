@@ -115,7 +115,7 @@ class ScoredPairs(AbstractResult):
         return self._told(BRIEF, width, self.domain.answer() if self.domain else ())
 
     def _told(self, most: int, width: int, domain: Parts) -> Parts:
-        """The first pairs, at most so many, with so many characters of a text; the threshold, the domain, the file."""
+        """The first pairs, with ``width`` characters of a text; the threshold, the domain, the file."""
         if self.pairs is not None:
             shown = tuple(tuple(cell(one, 4, width) for one in row) for row in self.rows()[:most])
             yield Table(self.header, shown, prose=True)

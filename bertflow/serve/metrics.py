@@ -4,7 +4,7 @@
     texts      their tokens, those that were cut             counted where they are embedded, a thread
     domain     the percentile of each text, and drift        the same; only if the encoder has a domain check
 
-Drift is judged over windows: whenever so many documents were embedded, they are compared with the held-out text. The
+Drift is judged over windows: whenever this many documents were embedded, they are compared with the held-out text. The
 verdict is said in the log when it changes. Metrics hold counts alone, and no text.
 """
 

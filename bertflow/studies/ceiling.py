@@ -15,7 +15,7 @@ regression of the gold score on the two embeddings of a pair, fitted to the labe
     choice       strengths and weights, for each fold, on predictions across the other four
 
 As cosines alone are among what is weighed, it falls back to the best of them where labels add nothing. Kernel, inputs
-and strengths were chosen on ``tuning``. It is what this regression finds with so many labels, not the most that any
+and strengths were chosen on ``tuning``. It is what this regression finds with this many labels, not the most that any
 model could: with more labels it rises. As it may learn which kinds of pairs people score high, which no similarity of
 two sentences knows, a share is rather too low than too high.
 
@@ -234,7 +234,7 @@ def _views(x: Floats) -> dict[str, Float64]:
     raw = np.asarray(x, dtype=np.float64)
     with without_null_warnings():  # dropped, as in the baselines
         white = Whitening().fit_transform(raw)
-    # The columns of whitening fall by variance, so the first of them are whitening to so many.
+    # The columns of whitening fall by variance, so the first of them are whitening to this many.
     reduced = {f"whitening({k})": white[:, :k] for k in WIDTHS if k < white.shape[1]}
     return {"raw": raw, "center": Center().fit_transform(raw), "whitening": white, **reduced}
 

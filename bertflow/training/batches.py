@@ -128,7 +128,7 @@ class ShuffledBatches:
         return self
 
     def sample(self, most: int) -> Batch:
-        """A random sample of at most so many rows, the same on every rank."""
+        """A random sample of at most this many rows, the same on every rank."""
         chosen = self.units[seeded_order(len(self.units), self.seed)[: most // self.unit]]
         return take(self.rows, rows_of(chosen, self.unit))
 

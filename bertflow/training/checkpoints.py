@@ -1,6 +1,6 @@
 """What watches a training: checkpoints to resume from, and signals.
 
-    checkpoints/last.ckpt         at the end of each epoch, and every so many steps
+    checkpoints/last.ckpt         at the end of each epoch, and every N steps
     checkpoints/hpc_ckpt_3.ckpt   what Lightning writes when SLURM is about to end the job, the third time
 
     SIGINT      Ctrl-C: the training stops after this step, and a second one stops it at once
@@ -58,7 +58,7 @@ class WholeCheckpoints(TorchCheckpointIO):
 
 
 class StopAfter(pl.Callback):
-    """Ends a training after so many steps.
+    """Ends a training after this many steps.
 
     Given ``max_steps``, Lightning 2.6 takes an epoch at whose end a run is resumed for one to be continued, and adds a
     batch of the next one to it: https://github.com/Lightning-AI/pytorch-lightning/issues/19617.

@@ -26,7 +26,7 @@ class Gaussianity:
         skewness: Root mean square skewness of the coordinates. At 0 they are symmetric, as a Gaussian is.
         kurtosis: Root mean square excess kurtosis of the coordinates. Above 0 some values lie far out.
         covariance: Root mean square covariance of two coordinates. At 0 none goes with another.
-        sampling: What means and covariances are for so many rows of a Gaussian. Less cannot be told from 0.
+        sampling: What means and covariances are for this many rows of a Gaussian. Less cannot be told from 0.
     """
 
     n: int

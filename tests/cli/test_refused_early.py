@@ -366,6 +366,8 @@ def test_what_is_wrong_by_itself_is_refused_before_anything_is_read(command, wro
 def test_a_text_that_has_a_name_is_not_given_by_place(place, error_line):
     said = error_line(main(["inspect", "BERT", "text.txt"]), 2)
     assert "Unrecognized arguments: text.txt. Text is given by --text text.txt. `bertflow inspect --help`" in said
+    said = error_line(main(["search", "build", "new.index", "text.txt"]), 2)
+    assert "Unrecognized arguments: text.txt. Answers are given by --answers text.txt. " in said
 
 
 HEADERS = {
