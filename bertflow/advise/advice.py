@@ -23,7 +23,8 @@ from bertflow.advise.keeping import Choice, choices_section
 from bertflow.advise.likely import Geometry, Shape
 from bertflow.advise.naming import in_words
 from bertflow.advise.reading import SplitText
-from bertflow.advise.verdict import GENTLE, LIKELY, PROOF_BY_QUERIES
+from bertflow.advise.reasons import PROOF_BY_QUERIES
+from bertflow.advise.rules import GENTLE, LIKELY
 from bertflow.calibration.closed_forms import Whitening
 from bertflow.calibration.flow import FlowCalibrator
 from bertflow.calibration.spelling import RAW
@@ -75,7 +76,7 @@ class Advice(AbstractResult):
         of: Name of the encoder.
         verdict: What to do: "leave it", "rescale the scores", "whiten", "use the flow" or "you need labels".
         system: The candidate to use; "raw" for none.
-        standing: Whether the change is proven on the text or likely (``bertflow.advise.verdict``); empty for none.
+        standing: Whether the change is proven on the text or likely (``bertflow.advise.rules``); empty for none.
         reasons: Plain sentences with the numbers behind the verdict.
         naming: Gain of naming a purpose, or what the named purpose may cost other uses.
         shape: What the geometry of the plain mean of the layers says of the encoder.

@@ -8,7 +8,7 @@
     docstring pairs    not of the user's text         mean reciprocal rank
 
 One half of the pairs chooses among the candidates, the other half judges the chosen one: on the pairs that chose it,
-the best of ten looks better than it is. Docstring pairs prove nothing; they may veto (``bertflow.advise.verdict``).
+the best of ten looks better than it is. Docstring pairs prove nothing; they may veto (``bertflow.advise.rules``).
 """
 
 import re

@@ -32,7 +32,9 @@ from bertflow.advise.likely import (
     reads_one_token,
     recipes,
 )
-from bertflow.advise.verdict import COST, FOR_TOPIC, NAMING, NOTHING, PROVEN, SPANS_FEWER, Decision, decide, looks_raw
+from bertflow.advise.reasons import COST, FOR_TOPIC, NAMING, NOTHING, SPANS_FEWER
+from bertflow.advise.rules import PROVEN, looks_raw
+from bertflow.advise.verdict import Decision, decide
 from bertflow.advise.vetoes import Vetoes
 from bertflow.breadth import are_titles
 from bertflow.calibrated import CalibratedEncoder

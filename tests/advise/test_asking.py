@@ -9,7 +9,7 @@ from scipy.stats import rankdata, spearmanr
 import bertflow
 from bertflow.advise.asking import COLUMNS, FEWEST_ASKED, SPELLED, choose_pairs, drawn, read_asked, write_asked
 from bertflow.advise.evidence import ASKED, load_evidence
-from bertflow.advise.verdict import PROVEN
+from bertflow.advise.rules import PROVEN
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.errors import DataError, UsageError

@@ -11,7 +11,7 @@ import bertflow
 from bertflow.advise import candidates as fix_candidates
 from bertflow.advise.evidence import LABELED, load_evidence
 from bertflow.advise.reading import read_documents, split_text
-from bertflow.advise.verdict import LIKELY
+from bertflow.advise.rules import LIKELY
 from bertflow.breadth import RICH
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.spelling import load_calibrator

@@ -11,7 +11,7 @@ import bertflow
 from bertflow.advise.bare_vectors import VectorEncoder
 from bertflow.advise.keeping import AGAIN, KEEP
 from bertflow.advise.likely import WIDEST
-from bertflow.advise.verdict import PROVEN
+from bertflow.advise.rules import PROVEN
 from bertflow.advise.vetoes import UNKNOWN as NOT_SHOWN
 from bertflow.calibration.spelling import load_calibrator, parse_calibrator, parse_system
 from bertflow.errors import UsageError

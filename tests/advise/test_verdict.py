@@ -10,10 +10,7 @@ import torch
 
 from bertflow.advise.evidence import LABELED, MINED, STAND_IN, Evidence, Judgement, announced
 from bertflow.advise.likely import CENTERED, FEW, PURPOSES, WIDEST, Geometry, Shape, fallbacks, linear_form, recipes
-from bertflow.advise.verdict import (
-    FOR_SEARCH,
-    GENTLE,
-    LIKELY,
+from bertflow.advise.reasons import (
     MINED_ONLY,
     NOT_OUTRANKED,
     NOT_SUCH,
@@ -21,15 +18,14 @@ from bertflow.advise.verdict import (
     PROOF,
     PROOF_BY_LABELS,
     PROOF_BY_QUERIES,
-    PROVEN,
-    RESCALE,
     RESCALED,
     SEARCH_ONLY,
     SIMILARITY_ONLY,
     UNKNOWN,
     UNMOVED,
-    decide,
 )
+from bertflow.advise.rules import FOR_SEARCH, GENTLE, LIKELY, PROVEN
+from bertflow.advise.verdict import RESCALE, decide
 from bertflow.affine import whitening_map
 from bertflow.calibration.spelling import parse_calibrator
 from bertflow.evaluation.significance import Difference

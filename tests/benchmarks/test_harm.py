@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bertflow.advise.likely import CHANGED
-from bertflow.advise.verdict import GENTLE
+from bertflow.advise.rules import GENTLE
 from bertflow.breadth import NARROW, RICH
 
 from .conftest import FOLDER

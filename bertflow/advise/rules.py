@@ -1,0 +1,183 @@
+"""The rules of the verdict: from figures to the candidate that is used, and its grade.
+
+a change      the candidate that the choosing half prefers, if the 95 % interval of its gain over raw lies above 0
+on the judging half; a flow is preferred only if it beats the best closed form in the same way.
+Mined pairs measure search: for another use they prove a change only of a raw encoder
+no proof      a recipe for raw encoders, where the geometry is theirs; it is likely. Labels, and pairs that measure
+the use, must not find it worse, not even by chance; other pairs not by more than chance
+a veto        either stands beside the encoder and not in its place where something speaks against it: a narrow
+text, queries of another kind, other neighbors. Labels outrank that if they are the use itself: of
+search, or of similarity for similarity alone. In its place is a gentler change, where the purpose
+has such a thing and no pairs find it worse in the same sense; or else the encoder as it is
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from bertflow.advise.evidence import Judgement, proven
+from bertflow.advise.likely import Geometry, Shape
+from bertflow.calibration.spelling import RAW
+from bertflow.evaluation.significance import Difference
+
+PROVEN = "proven on your text"
+LIKELY = "likely, not proven on your text"
+GENTLE = "from other narrow texts, not proven on yours"
+FOR_SEARCH = "proven on your text for search, likely for other uses"
+WORSE = "So {} is not used."
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known before anything is decided.
+
+    Attributes:
+        raw: Geometry of the raw embeddings.
+        shape: What the geometry of the plain mean says; None where that is unknown.
+        evidence: What each kind of evidence measured, the one that decides first.
+        missing: Why there is no evidence, if there is none.
+        purpose: What the encoder is used for.
+        recipe: The candidate that is likely to help a raw encoder; empty for none.
+        stand_in: What pairs of other text say of likely candidates; None where they were not asked.
+        safe: The candidate that takes the place of one that something speaks against; empty for none.
+    """
+
+    raw: Geometry
+    shape: Shape | None
+    evidence: Sequence[Judgement]
+    missing: str
+    purpose: str
+    recipe: str
+    stand_in: Judgement | None
+    safe: str
+
+    @property
+    def untuned(self) -> bool:
+        """Whether the geometry is that of encoders that calibration helped."""
+        return looks_raw(self.raw, self.shape)
+
+    @property
+    def mined(self) -> bool:
+        """Whether mined pairs decide."""
+        return any(one.evidence.mined for one in self.evidence[:1])
+
+    @property
+    def refused(self) -> bool:
+        """Whether pairs of other text find the recipe worse."""
+        return self.stand_in is not None and self.stand_in.refuses(self.stand_in.chosen)
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """What the rules come to.
+
+    Attributes:
+        known: What they were applied to.
+        worse: Candidates that the first evidence finds worse, and its words.
+        wanted: What evidence or geometry asks for; raw for nothing.
+        proved: Whether evidence proves it.
+        gave_way: Whether it is the safe candidate, since the recipe was found worse.
+        signs: What speaks against it, or against the recipe that gave way.
+        system: The candidate to use; raw for none.
+        likely: Whether something is likely to help, and not proven.
+    """
+
+    known: Known
+    worse: Mapping[str, str]
+    wanted: str
+    proved: bool
+    gave_way: bool
+    signs: Sequence[str]
+    system: str
+    likely: bool
+
+    @property
+    def safe(self) -> str:
+        """The safe candidate; empty for none, or where it was found worse."""
+        return "" if self.known.safe in self.worse else self.known.safe
+
+    @property
+    def labeled(self) -> bool:
+        """Whether labels prove what is wanted."""
+        return self.proved and not self.known.mined
+
+    @property
+    def outranked(self) -> bool:
+        """Whether these labels outrank what speaks against it."""
+        return self.labeled and outranks(self.known)
+
+    @property
+    def vetoed(self) -> bool:
+        """Whether what speaks against it counts."""
+        return bool(self.signs) and not self.outranked
+
+    @property
+    def put_aside(self) -> list[str]:
+        """The candidates that are not used since they were found worse."""
+        return [name for name in self.worse if not self.proved or name == self.known.safe]
+
+    @property
+    def replaced(self) -> bool:
+        """Whether the safe candidate takes the place of another."""
+        doubted = self.signs or self.put_aside or self.known.refused
+        return self.likely and self.system == self.safe and bool(doubted)
+
+    @property
+    def gain(self) -> Difference | None:
+        """Gain over raw of the candidate to use, on the pairs that judged it; None where there were none."""
+        if self.known.evidence and self.system != RAW:
+            return self.known.evidence[0].lead(self.system)
+        return self.known.stand_in.gain if self.known.stand_in else None
+
+    @property
+    def standing(self) -> str:
+        """The grade of its evidence; empty where nothing is changed."""
+        if self.system == RAW:
+            return ""
+        if not self.likely:
+            return PROVEN
+        if self.known.purpose == "all" and self.known.mined and proven(self.gain) and not self.vetoed:
+            return FOR_SEARCH
+        return GENTLE if self.replaced else LIKELY
+
+
+def rule(known: Known, vetoes: Callable[[str], Sequence[str] | None]) -> Ruling:
+    """Apply the rules; ``vetoes`` says of a candidate what speaks against it, where no labels prove it."""
+    asked = [name for name in (known.recipe, known.safe) if name and known.evidence]
+    worse = {name: said for name in asked if (said := _found_worse(known.evidence[0], name, known.purpose))}
+    recipe = "" if known.refused or known.recipe in worse else known.recipe
+    safe = "" if known.safe in worse else known.safe
+    wanted, standing = _wanted(known, recipe, safe)
+    gave_way = bool(known.recipe and not recipe) and (wanted, standing) == (safe, LIKELY)
+    signs = () if wanted == RAW else tuple(vetoes(known.recipe if gave_way else wanted) or ())
+    ruling = Ruling(known, worse, wanted, standing == PROVEN, gave_way, signs, wanted, standing == LIKELY)
+    if not ruling.vetoed:
+        return ruling
+    harmful = bool(safe and vetoes(safe))
+    return replace(ruling, system=RAW if harmful else safe or RAW, likely=not harmful)
+
+
+def looks_raw(raw: Geometry, shape: Shape | None) -> bool:
+    """Whether the geometry is that of encoders that calibration helped."""
+    return shape is not None and shape.raw and not raw.centered
+
+
+def outranks(known: Known) -> bool:
+    """Whether labels measure the use itself: search, or similarity where that is all that is wanted."""
+    return known.purpose == "similarity" or known.evidence[0].evidence.kind.metric == "mrr"
+
+
+def _wanted(known: Known, recipe: str, safe: str) -> tuple[str, str]:
+    """The candidate that evidence or geometry asks for, and its standing; raw for none."""
+    for first in known.evidence[:1]:
+        if first.chosen and first.proves and (not known.mined or known.purpose == "search" or known.untuned):
+            return first.chosen, PROVEN
+    if recipe and known.untuned:
+        return recipe, LIKELY
+    return (safe, LIKELY) if safe else (RAW, "")
+
+
+def _found_worse(first: Judgement, name: str, purpose: str) -> str:
+    """What the first evidence says of a candidate that it finds worse: by chance is enough if it measures the use."""
+    measures = purpose in ("search", "all") or not first.evidence.mined
+    worse = first.lead(name).difference < 0 if measures else first.refuses(name)
+    return f"{first.said_of(name)} {WORSE.format(name)}" if worse else ""
