@@ -160,7 +160,7 @@ class Advice(AbstractResult):
                 yield f"threshold none: {at.of_copies}"
             else:
                 kind = "query-text" if self.scores.queries_ else "random"
-                yield f"threshold a match if cosine >= {value}: 1 of {n} {kind} pairs passes"
+                yield f"threshold cosine >= {value} is a match; 1 of {n} {kind} pairs passes"
 
     def _files(self) -> Iterator[str]:
         """What was written, and what to do with it."""
@@ -198,7 +198,7 @@ class Advice(AbstractResult):
         lines = [
             (name, *(format(getattr(row, field), form) for field, form in SHOWN.values())) for name, row in rows.items()
         ]
-        of = f"On {rows[RAW].n:,} distinct held-out sentences; cosines and directions at the top: the fitting text."
+        of = f"Of {rows[RAW].n:,} distinct held-out sentences. The figures in the reasons are of the fitting text."
         yield Section("Geometry", Table(("system", *SHOWN), tuple(lines)), (of,))
         yield from (one.section() for one in (*self.evidence, *filter(None, [self.stand_in])))
         if self.queries is not None:

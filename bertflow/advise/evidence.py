@@ -162,7 +162,7 @@ def docstring_evidence(encoder: SentenceEncoder, text: Sequence[str] = ()) -> Ev
 def announced(evidence: Sequence[Evidence], missing: str, purpose: str, bare: bool = False) -> str:
     """What the verdict can rest on, before anything is encoded: which evidence decides, and how much there is."""
     if not evidence:
-        agree = f"signs of narrow text{'' if bare else ', or our English docstring pairs,'} may veto it"
+        agree = f"signs of narrow text{'' if bare else ', or a test on English docstrings,'} may veto it"
         likely = "the geometry says whether a change is likely to help"
         return f"{missing} So nothing can be proven here: {likely}; {agree}."
     first, *others = evidence
@@ -172,10 +172,10 @@ def announced(evidence: Sequence[Evidence], missing: str, purpose: str, bare: bo
             f"{len(first.judging):,} of {first.asked:,} {first.kind.title} are filled in and decide: all of them "
             f"choose the change, and all of them test it, corrected for the number of candidates{beside}"
         )
-    broad = ", unless the text is narrow" if first.mined else ""
+    broad = " if the text is not narrow" if first.mined else ""
     if first.mined and purpose != "search":
         return f"{len(first.judging):,} mined pairs test the likely change, and may prove it{broad}{beside}"
-    return f"{_counted(first)} decide: half of them choose the change, half test it, and may prove it{broad}{beside}"
+    return f"{_counted(first)} decide: half choose the change; the others test it, and may prove it{broad}{beside}"
 
 
 def _counted(one: Evidence) -> str:

@@ -191,7 +191,7 @@ class SplitText:
     def counted(self) -> str:
         """How the rows add up, and on how many sentences a fit is, if more or fewer than those used."""
         n = len(self.fitted)
-        held = "" if n == self.rows["used"] else f"; fitted on {n:,} different sentences, none of them put aside"
+        held = "" if n == self.rows["used"] else f"; fitted on {n:,} distinct sentences of the used ones"
         return f"{added_up(self.rows, self.unit, ALWAYS)}{held}"
 
     @property

@@ -24,20 +24,20 @@ UNKNOWN = (
 )
 STOOD_IN = "These pairs are not from your text: they support the change, but prove nothing."
 NOT_AGREED = "These pairs contradict the geometry, so this change is not used."
-NOT_KNOWN = "It may be tuned already, and calibration may make similarity worse."
+NOT_KNOWN = "It may be tuned already; a change may then harm similarity."
 _LABELS = (
-    f"For proof: --labels FILE with {FEWEST_LABELS} or, better, several hundred labeled pairs (columns "
+    f"To prove a change, give --labels FILE with {FEWEST_LABELS} or, better, several hundred labeled pairs (columns "
     "sentence1, sentence2, score; or a, b, label; or query, text)"
 )
 _ASK = "--ask 100 writes a table of the pairs most worth labeling."
 PROOF_BY_LABELS = f"{_LABELS}. {_ASK}"
 PROOF = (
-    f"{_LABELS}, or a text with 300 pairs in it (paragraphs of several sentences, documents split by empty lines, or "
+    f"{_LABELS}, or a text with 300 pairs (paragraphs of several sentences, documents split by empty lines, or "
     f"columns such as question and answer). {_ASK}"
 )
 PROOF_BY_QUERIES = (
-    f"For proof: --labels FILE with {FEWEST_LABELS} or, better, several hundred pairs of a query and its text (columns "
-    "query, text)."
+    f"To prove a change, give --labels FILE with {FEWEST_LABELS} or, better, several hundred pairs of a query and its "
+    "text (columns query, text)."
 )
 WITH_FLOW = (
     "This is the recipe {} without its flow. The flow takes longer; fitted on text of several kinds it added 0.5 to 1 "

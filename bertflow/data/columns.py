@@ -238,9 +238,9 @@ def choose_columns(table: TextTable, named: Sequence[str] | None) -> TextColumns
 def _no_pairs(name: str, words: float, repeated: float) -> str:
     """Why a column makes no pairs with another one, for a note; empty for single words, and for other reasons."""
     if words > 1 and repeated > MOST_REPEATED:
-        return f"; no pairs: {100 * repeated:.0f} % of the rows repeat an earlier {name}"
+        return f"; no pairs: {100 * repeated:.0f} % of the values of {name} are repeats"
     if 1 < words < LEAST_WORDS:
-        return f"; no pairs: {name} has {words:g} words in the median, and pairs need {LEAST_WORDS}"
+        return f"; no pairs: {name} has a median of {words:g} words, and pairs need {LEAST_WORDS}"
     return ""
 
 

@@ -44,7 +44,7 @@ class Cut:
         share = f"{100 * self.cut / self.n:.2g} % of the sentences ({self.cut:,} of {self.n:,})"
         said = f"{share} are longer than max_length ({self.max_length} tokens) and are cut"
         if self.longer is None:
-            return f"{said}; the model reads no more at once, so read them in parts: --chunks tokens:{self.max_length}"
+            return f"{said}; this is the model's limit, so encode them in parts: --chunks tokens:{self.max_length}"
         compared = f"their embedding up to {self.longer} tokens has a cosine of {self.cosine:.2f} with the present one"
         if self.others is not None:
             compared += f" (median; two different sentences: {self.others:.2f})"

@@ -190,7 +190,7 @@ class Drift:
         chance = f"p = {self.p_value:.2g}" if self.p_value >= SMALLEST else f"p < {SMALLEST:.4f}"
         return (
             f"Refit now? {large if self.refit else small}: {100 * self.outside:.1f} % of {self.n:,} texts are out of "
-            f"domain ({STRANGE:g} % of ordinary ones are); a text is less ordinary than one of {self.held_out:,} held "
-            f"out in {100 * self.auroc:.0f} % of pairs (Kolmogorov-Smirnov {self.ks:.3f}, {chance})"
+            f"domain ({STRANGE:g} % of ordinary ones are); in {100 * self.auroc:.0f} % of pairs a text is less "
+            f"ordinary than one of {self.held_out:,} held out (Kolmogorov-Smirnov {self.ks:.3f}, {chance})"
             f"{f'; {self.means}' if self.means else ''}."
         )

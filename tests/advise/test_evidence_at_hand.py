@@ -65,8 +65,8 @@ def test_two_columns_whose_rows_do_not_match_are_no_pairs(encoder, tmp_path):
     [
         ("Acme", ""),
         ("S-{k}", ""),
-        ("a red dog", "; no pairs: 100 % of the rows repeat an earlier made"),
-        ("red mug{k}", "; no pairs: made has 2 words in the median, and pairs need 3"),
+        ("a red dog", "; no pairs: 100 % of the values of made are repeats"),
+        ("red mug{k}", "; no pairs: made has a median of 2 words, and pairs need 3"),
         ("12:{k} 24 12 2026", ""),
     ],
     ids=["brand", "sku", "category", "name", "date"],
@@ -119,7 +119,7 @@ def test_the_lines_of_plain_text_add_up(encoder, tmp_path):
     two = "The dog 7 runs." in advice.text.fitted
     assert line(said, "rows") == (
         f"rows      1,262 lines = {rows['used']} used + {rows['put aside']} put aside + 40 seen before + 421 empty"
-        f"{f'; fitted on {len(advice.text.fitted)} different sentences, none of them put aside' * two}"
+        f"{f'; fitted on {len(advice.text.fitted)} distinct sentences of the used ones' * two}"
     )
 
 
@@ -178,7 +178,7 @@ def test_a_threshold_near_1_has_more_digits(encoder, value, said, monkeypatch):
     found = replace(advice.scores.strict_threshold(), value=value)
     monkeypatch.setattr(type(advice.scores), "strict_threshold", lambda self: found)
     (line,) = (line for line in advice.answer() if line.startswith("threshold"))
-    assert line == f"threshold a match if cosine >= {said}: 1 of 1,000 random pairs passes"
+    assert line == f"threshold cosine >= {said} is a match; 1 of 1,000 random pairs passes"
 
 
 def test_queries_choose_nothing(encoder):
@@ -317,8 +317,8 @@ def test_sentences_of_the_rows_are_counted_beside_them(encoder):
     advice, said = fixed(encoder, text)
     rows = advice.text.rows["used"]
     assert rows < len(advice.text.fitted)
-    fitted = f"fitted on {len(advice.text.fitted):,} different sentences"
-    assert line(said, "rows").endswith(f" seen before; {fitted}, none of them put aside")
+    fitted = f"fitted on {len(advice.text.fitted):,} distinct sentences"
+    assert line(said, "rows").endswith(f" seen before; {fitted} of the used ones")
 
 
 def test_where_no_candidate_can_be_fitted_the_first_reason_says_so(encoder, tmp_path):

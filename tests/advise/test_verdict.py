@@ -336,16 +336,15 @@ def test_wide_vectors_are_made_narrow_enough_for_an_index():
 def test_what_can_be_said_is_announced():
     evidence = [Evidence(LABELED["graded"], range(60), range(60)), Evidence(MINED, range(200), range(200))]
     assert announced(evidence, "", "all") == (
-        "120 graded labels decide: half of them choose the change, half test it, and may prove it; 400 "
-        "mined pairs are shown, too"
+        "120 graded labels decide: half choose the change; the others test it, and may prove it; 400 mined pairs are "
+        "shown, too"
     )
     mined = evidence[1:]
     assert announced(mined, "", "all") == (
-        "200 mined pairs test the likely change, and may prove it, unless the text is narrow"
+        "200 mined pairs test the likely change, and may prove it if the text is not narrow"
     )
     assert announced(mined, "", "search") == (
-        "400 mined pairs decide: half of them choose the change, half test it, and may prove it, unless the text is "
-        "narrow"
+        "400 mined pairs decide: half choose the change; the others test it, and may prove it if the text is not narrow"
     )
     assert announced([], "there are no pairs.", "all").startswith("there are no pairs. So nothing can be proven here")
 
