@@ -177,9 +177,7 @@ def _safe(names: Mapping[bool, Sequence[str]], purpose: str, case: Case, shape: 
 def _ask_docstrings(request: Request, case: Case, systems: Systems) -> Judgement | None:
     """What pairs of docstrings say of some systems; None where they are in another language."""
     if (evidence := docstring_evidence(case.encoder, case.split.fitted)) is None:
-        request.say(
-            "evidence  docstring pairs are not asked: text or encoder is not English, on which the rules were chosen"
-        )
+        request.say("evidence  docstring pairs are not used: the text or the encoder is not English")
         return None
     request.say("evidence  the geometry suggests a change; docstring pairs test it")
     with unsaid():  # a note on docstrings that are cut would read as one on the text
