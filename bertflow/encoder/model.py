@@ -4,9 +4,10 @@ A batch in which nothing is padded needs no mask.
 """
 
 import functools
+import hashlib
 import inspect
-from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -169,6 +170,27 @@ def _load_exactly(kind: Any, folder: Path, **options: Any) -> PreTrainedModel:
 def word_embeddings(model: PreTrainedModel) -> Tensor:
     """A row for each token id: no position, no segment, no LayerNorm; (vocabulary, dim)."""
     return cast(nn.Embedding, model.get_input_embeddings()).weight.detach()
+
+
+def digest_of(model: PreTrainedModel) -> str:
+    """SHA-256 over the weights in memory and their names."""
+    digest = hashlib.sha256()
+    for name, weight in sorted(model.state_dict().items()):
+        digest.update(name.encode() + weight.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+@contextmanager
+def nothing_dropped(model: PreTrainedModel) -> Iterator[None]:
+    """In this block a model has no dropout; afterwards each module is in the mode it was in."""
+    training = [module for module in model.modules() if module.training]
+    try:
+        for module in training:
+            module.training = False
+        yield
+    finally:
+        for module in training:
+            module.training = True
 
 
 def use_fastest(model: PreTrainedModel, frozen: bool = True) -> None:

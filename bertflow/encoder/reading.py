@@ -23,7 +23,7 @@ from bertflow.encoder.batching import Batch, TokenBudget, TokenizedText, tokeniz
 from bertflow.encoder.chunks import ChunkedText, Chunks, split
 from bertflow.encoder.device import BEHIND, Landing, T, ahead, parts
 from bertflow.encoder.folders import Prompts
-from bertflow.encoder.model import POOLER, BlockStack
+from bertflow.encoder.model import POOLER, BlockStack, nothing_dropped
 from bertflow.encoder.notes import CUT, EMPTY, say
 from bertflow.encoder.pooling import TEMPLATED, Pooling, TokenViews, pool
 from bertflow.encoder.seen_text import AbstractLearner, TokenCounts, vocabulary_size
@@ -199,9 +199,10 @@ class AbstractTokenEncoder(AbstractLearner):
         found = [np.empty((len(owners), row.width(self.width)), np.float32) for row in rows]
         unit = "sentences" if isinstance(owners, range) else "chunks"
         pooled = functools.partial(self._pooled, stack, rows)
-        for at, made in self.run(texts, pooled, len(owners), progress, unit, most):
-            for x, embedded in zip(found, made, strict=True):
-                landing.put(x, at, embedded)
+        with nothing_dropped(stack.model):
+            for at, made in self.run(texts, pooled, len(owners), progress, unit, most):
+                for x, embedded in zip(found, made, strict=True):
+                    landing.put(x, at, embedded)
         landing.finish()
         for x, row in zip(found, rows, strict=True):
             require_finite_rows(x, owners, REPAIR, f" (pooling {row}, {self.spec.dtype})")

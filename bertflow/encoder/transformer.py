@@ -23,7 +23,7 @@ from bertflow.encoder.batching import Batch, TokenizedText
 from bertflow.encoder.device import sent
 from bertflow.encoder.folders import DEFAULTS, ModelFolder, Prompts, write_facts
 from bertflow.encoder.locating import open_model
-from bertflow.encoder.model import BlockStack, for_others, word_embeddings
+from bertflow.encoder.model import BlockStack, digest_of, for_others, word_embeddings
 from bertflow.encoder.pooling import STATIC_POOLINGS, TEMPLATED, TOKEN_REDUCTIONS, parse_pooling
 from bertflow.encoder.reading import AbstractTokenEncoder
 from bertflow.encoder.seen_text import Supervision, TokenCounts
@@ -85,7 +85,7 @@ class TransformerEncoder(AbstractTokenEncoder):
     ) -> None:
         super().__init__(EncoderSpec.of(model, pooling, max_length, device, dtype, revision, prompt, chunks, template))
         self.counts, self.supervision = _seen_in(self.spec.folder)
-        self._may_change = self._lent = False
+        self._may_change, self._lent, self._as_read = False, False, ""
         if token_counts is not None:
             self.counts = TokenCounts.given(token_counts, self.tokenizer)
 
@@ -149,11 +149,13 @@ class TransformerEncoder(AbstractTokenEncoder):
     def model(self) -> PreTrainedModel:
         """The blocks in use, in eval mode, for training in place: the weights may then differ from those on disk.
 
+        If they do, ``describe`` tells of other weights, so that nothing of the encoder as it was fits it any longer.
         It can be pickled until inner layers are read again.
         """
         if self._lent:  # encoders of other poolings have the same weights, which should stay as they are
             self._stacks, self._lent = [], False
-        self._may_change = True
+        if not self._may_change:
+            self._may_change, self._as_read = True, digest_of(self.stack.model)
         return for_others(self.stack.model)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -175,7 +177,8 @@ class TransformerEncoder(AbstractTokenEncoder):
         return self._pooled(self.stack, [self.pooling], batch)[0]
 
     def _facts(self) -> dict[str, Any]:
-        return self.spec.facts
+        weights = digest_of(self.stack.model) if self._may_change else ""
+        return self.spec.facts | ({"weights": weights} if weights != self._as_read else {})
 
     def write(self, folder: Path) -> None:
         """Write the blocks in use, the tokenizer, and what describes them: all that makes equal embeddings."""
@@ -198,7 +201,7 @@ def in_dtype(encoder: TransformerEncoder, dtype: str) -> TransformerEncoder:
 def _as_specified(encoder: TransformerEncoder, spec: EncoderSpec) -> TransformerEncoder:
     """The encoder with another specification of the same folder, which is not opened again."""
     other = object.__new__(TransformerEncoder)
-    vars(other).update(vars(encoder))
+    vars(other).update(vars(encoder), _may_change=False, _as_read="")
     AbstractTokenEncoder.__init__(other, spec)
     return other
 

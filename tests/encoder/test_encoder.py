@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from bertflow import onednn
+from bertflow import CalibratedEncoder, Center, onednn
 from bertflow.encoder.model import BlockStack
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import BertflowError, UsageError
@@ -389,3 +389,30 @@ def test_training_one_encoder_in_place_leaves_the_other_poolings_as_they_are(tin
     assert {name for name in encoders if not np.array_equal(before[name], after[name])} == {trained}
     again = encoders[trained].with_pooling("max(2)").encode(SENTENCES)
     np.testing.assert_array_equal(again, make(tiny_bert, "max(2)").encode(SENTENCES))
+
+
+def test_weights_that_were_trained_in_place_are_another_encoder(tiny_bert, tmp_path, refusal):
+    start, encoder = make(tiny_bert), make(tiny_bert)
+    fitted = CalibratedEncoder.fit(start, Center(), SENTENCES)
+    encoder.model.train()
+    assert encoder.describe() == start.describe(), "nothing has changed yet"
+    with torch.no_grad():
+        for weight in encoder.model.parameters():
+            weight.mul_(1.1)
+    assert encoder.describe()["weights"] != start.describe()["weights"]
+    assert "other weights make other embeddings" in refusal(CalibratedEncoder, encoder, fitted.calibrator)
+    encoder.save(tmp_path / "trained")
+    saved = make(tmp_path / "trained")
+    assert saved.describe() == encoder.describe()
+    np.testing.assert_allclose(saved.encode(SENTENCES), encoder.encode(SENTENCES), atol=1e-5)
+
+
+def test_encode_drops_nothing_out_and_leaves_the_mode_as_it_was(tiny_bert):
+    encoder = make(tiny_bert)
+    wanted = encoder.encode(SENTENCES)
+    encoder.model.train()
+    encoder.model.encoder.layer[0].eval()
+    np.testing.assert_array_equal(encoder.encode(SENTENCES), wanted)
+    assert encoder.model.training
+    assert encoder.model.encoder.layer[1].training
+    assert not encoder.model.encoder.layer[0].training
