@@ -23,7 +23,7 @@ from bertflow.advise.keeping import Choice, choices_section
 from bertflow.advise.likely import Geometry, Shape
 from bertflow.advise.naming import in_words
 from bertflow.advise.reading import SplitText
-from bertflow.advise.reasons import PROOF_BY_QUERIES
+from bertflow.advise.reasons import OF_SENTENCES, PROOF_BY_QUERIES
 from bertflow.advise.rules import GENTLE, LIKELY
 from bertflow.calibration.closed_forms import Whitening
 from bertflow.calibration.flow import FlowCalibrator
@@ -160,7 +160,8 @@ class Advice(AbstractResult):
                 yield f"threshold none: {at.of_copies}"
             else:
                 kind = "query-text" if self.scores.queries_ else "random"
-                yield f"threshold cosine >= {value} is a match; 1 of {n} {kind} pairs passes"
+                of = OF_SENTENCES * (self.text.unit == "lines" and len(self.text.fitted) > self.text.rows["used"])
+                yield f"threshold cosine >= {value} is a match; 1 of {n} {kind} pairs passes{of}"
 
     def _files(self) -> Iterator[str]:
         """What was written, and what to do with it."""

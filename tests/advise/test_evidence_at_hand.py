@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import bertflow
+from bertflow.advise.reasons import OF_SENTENCES
 from bertflow.breadth import FOREIGN, FOREIGN_ALONE, breadth_of
 from bertflow.errors import DataError, UsageError
 from bertflow.scoring.drift import Outside
@@ -319,6 +320,12 @@ def test_sentences_of_the_rows_are_counted_beside_them(encoder):
     assert rows < len(advice.text.fitted)
     fitted = f"fitted on {len(advice.text.fitted):,} distinct sentences"
     assert line(said, "rows").endswith(f" seen before; {fitted} of the used ones")
+
+
+def test_a_threshold_of_the_sentences_of_lines_says_so(encoder):
+    text = [f"{a.capitalize()}. {b.capitalize()}." for a, b in zip(plain(900, 5), plain(900, 6), strict=False)]
+    (said,) = (line for line in fixed(encoder, text)[0].answer() if line.startswith("threshold"))
+    assert said.endswith(f" pairs passes{OF_SENTENCES}")
 
 
 def test_where_no_candidate_can_be_fitted_the_first_reason_says_so(encoder, tmp_path):
