@@ -36,6 +36,8 @@ from bertflow.files import require_files
 from bertflow.registry import several
 from bertflow.text_keys import text_key
 
+REPEATED = 0.1
+"""Share of pairs that repeat others from which a note says so; of STS12, the most of all tasks, 6 % do."""
 TOP = 5.0
 """The highest score of the STS tasks."""
 BINARY = "Pairs with labels 0 and 1, in a column label, are for `bertflow evaluate --binary`."
@@ -115,7 +117,12 @@ def own_task(path: str | Path) -> str:
 def load_tasks(tasks: Iterable[str], data_dir: str | Path | None, columns: str | Sequence[str] | None) -> list[Pairs]:
     """Load tasks; ``columns`` are those of two texts and the score in tables that are given by their paths."""
     own = set(filter(table_suffix, tasks if columns else ()))
-    return [load_pairs(task, "graded", columns) if task in own else load_sts(task, data_dir) for task in tasks]
+    loaded = [load_pairs(task, "graded", columns) if task in own else load_sts(task, data_dir) for task in tasks]
+    for one in loaded:
+        if (repeated := len(one) - len({*zip(one.first, one.second, strict=True)})) > REPEATED * len(one):
+            told = one.task, repeated, len(one)
+            logger.warning("%s: %d of %d pairs repeat others, so intervals are too narrow. Leave repeats out.", *told)
+    return loaded
 
 
 def _is_hub(data_dir: object) -> bool:

@@ -99,7 +99,7 @@ class Report(ScoreTable, AbstractResult):
             said = "; ".join(f"{words} {', '.join(names)}" for words, names in apart.items())
             first = " is best" if best.value > others[0].value else ""
             value, raw = number(best.value, best.metric), self._raw_above([best, *others])
-            plain = self.data.get(BM25, {}).get(best.metric, 0.0)
+            plain = self.data.get(BM25, {}).get(best.metric, best.value)
             more = f" {BM25}, without an encoder, scores higher still ({number(plain)})." if plain > best.value else ""
             yield f"{lead.title}: {best.system}{first} ({value}), {said}.{raw}{more}"
 

@@ -1,6 +1,7 @@
 import json
 import re
 import shutil
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from bertflow.data.pairs import load_pairs
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.evaluation.bm25 import bm25_scores
 
+from ..texts import NOUNS
 from ..texts import TWELVE as WORDS
 
 FILES = ["lexical.json", "predictions.csv", "results.json", "results.md"]
@@ -109,6 +111,25 @@ def test_without_data_of_their_own_users_rank_docstrings(evaluate, fitted):
     higher = f" bm25, without an encoder, scores higher still ({values[-1]:.2f})."
     assert values[-1] > max(values[:-1])  # a summary and its paragraph share the names of things
     assert higher in out
+
+
+def test_scores_below_zero_are_compared_with_nothing_that_was_not_run(evaluate, fitted, tmp_path):
+    same = "".join(f"{noun}\t{noun}\t{k}\n" for k, noun in enumerate(NOUNS))
+    other = "".join(f"{noun}\tthe big {other}\t{9 + k}\n" for k, (noun, other) in enumerate(pairwise(NOUNS)))
+    (tmp_path / "distances.tsv").write_text(f"sentence1\tsentence2\tscore\n{same}{other}")
+    code, out, _ = evaluate(fitted, "--tasks", tmp_path / "distances.tsv", "--compare", "raw")
+    assert code == 0
+    assert "is best (-" in out
+    assert "bm25" not in out
+
+
+def test_pairs_that_repeat_others_are_told(evaluate, fitted, data, tmp_path):
+    head, *rows = (data / "news.tsv").read_text().splitlines()
+    for times in (1, 3):
+        (tmp_path / "mine.tsv").write_text("\n".join([head, *rows * times]))
+        _, _, err = evaluate(fitted, "--tasks", tmp_path / "mine.tsv")
+        told = f"note: mine: {2 * len(rows)} of {3 * len(rows)} pairs repeat others, so intervals are too narrow."
+        assert (told in err) == (times == 3)
 
 
 @pytest.mark.parametrize(("limit", "code"), [("-100", 0), ("100", 4)])
