@@ -1,14 +1,16 @@
 """The rules of the verdict: from figures to the candidate that is used, and its grade.
 
-a change      the candidate that the choosing half prefers, if the 95 % interval of its gain over raw lies above 0
-on the judging half; a flow is preferred only if it beats the best closed form in the same way.
-Mined pairs measure search: for another use they prove a change only of a raw encoder
-no proof      a recipe for raw encoders, where the geometry is theirs; it is likely. Labels, and pairs that measure
-the use, must not find it worse, not even by chance; other pairs not by more than chance
-a veto        either stands beside the encoder and not in its place where something speaks against it: a narrow
-text, queries of another kind, other neighbors. Labels outrank that if they are the use itself: of
-search, or of similarity for similarity alone. In its place is a gentler change, where the purpose
-has such a thing and no pairs find it worse in the same sense; or else the encoder as it is
+They apply in this order:
+
+    a change      the candidate that the choosing half prefers, if the 95 % interval of its gain over raw lies above 0
+                  on the judging half; a flow is preferred only if it beats the best closed form in the same way.
+                  Mined pairs measure search: for another use they prove a change only of a raw encoder
+    no proof      a recipe for raw encoders, where the geometry is theirs; it is likely. Labels, and pairs that measure
+                  the use, must not find it worse, not even by chance; other pairs not by more than chance
+    a veto        either stands beside the encoder and not in its place where something speaks against it: a narrow
+                  text, queries of another kind, other neighbors. Labels outrank that if they are the use itself: of
+                  search, or of similarity for similarity alone. In its place is a gentler change, where the purpose
+                  has such a thing and no pairs find it worse in the same sense; or else the encoder as it is
 """
 
 from collections.abc import Callable, Mapping, Sequence
