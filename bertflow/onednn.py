@@ -141,14 +141,13 @@ def _is_faster(x: Tensor, weight: Tensor, product: str, learns: bool) -> bool:
     return x.numel() * len(weight) >= ENOUGH_TO_LEARN and x.numel() >= ROWS_TO_LEARN * x.shape[-1]
 
 
+def reaches_onednn(x: Tensor) -> bool:
+    """Whether what is computed of a tensor can go through oneDNN, and is no trace of a graph."""
+    return x.device.type == "cpu" and bool(torch.backends.mkldnn.enabled) and not torch.compiler.is_compiling()
+
+
 def _suits(x: Tensor, weight: Tensor) -> bool:
-    return (
-        not torch.compiler.is_compiling()
-        and x.device.type == "cpu"
-        and x.dtype == weight.dtype
-        and bool(torch.backends.mkldnn.enabled)
-        and not torch.is_autocast_enabled("cpu")
-    )
+    return x.dtype == weight.dtype and reaches_onednn(x) and not torch.is_autocast_enabled("cpu")
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

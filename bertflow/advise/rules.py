@@ -104,8 +104,9 @@ class Ruling:
 
     @property
     def outranked(self) -> bool:
-        """Whether these labels outrank what speaks against it."""
-        return self.labeled and outranks(self.known)
+        """Whether these labels outrank what speaks against it: those of search, or of similarity if it is all."""
+        similarity = self.known.purpose == "similarity"
+        return self.labeled and (similarity or self.known.evidence[0].evidence.kind.metric == "mrr")
 
     @property
     def vetoed(self) -> bool:
@@ -161,11 +162,6 @@ def rule(known: Known, vetoes: Callable[[str], Sequence[str] | None]) -> Ruling:
 def looks_raw(raw: Geometry, shape: Shape | None) -> bool:
     """Whether the geometry is that of encoders that calibration helped."""
     return shape is not None and shape.raw and not raw.centered
-
-
-def outranks(known: Known) -> bool:
-    """Whether labels measure the use itself: search, or similarity where that is all that is wanted."""
-    return known.purpose == "similarity" or known.evidence[0].evidence.kind.metric == "mrr"
 
 
 def _wanted(known: Known, recipe: str, safe: str) -> tuple[str, str]:

@@ -14,6 +14,8 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from bertflow.onednn import reaches_onednn
+
 SHORT, LONG = "bertflow-short", "sdpa"
 """Names of this attention, and of that by PyTorch's kernels."""
 LANES = 32
@@ -60,13 +62,7 @@ def short_attention(
 
 
 def _suits(query: Tensor, mask: Tensor | None) -> bool:
-    return (
-        query.dtype == torch.bfloat16
-        and query.device.type == "cpu"
-        and (mask is None or mask.dtype == torch.bool)
-        and bool(torch.backends.mkldnn.enabled)
-        and not torch.compiler.is_compiling()
-    )
+    return query.dtype == torch.bfloat16 and (mask is None or mask.dtype == torch.bool) and reaches_onednn(query)
 
 
 def _padded(x: Tensor) -> Tensor:

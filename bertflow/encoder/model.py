@@ -176,7 +176,8 @@ def digest_of(model: PreTrainedModel) -> str:
     """SHA-256 over the weights in memory and their names."""
     digest = hashlib.sha256()
     for name, weight in sorted(model.state_dict().items()):
-        digest.update(name.encode() + weight.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        digest.update(name.encode())
+        digest.update(weight.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
     return digest.hexdigest()
 
 

@@ -85,7 +85,7 @@ class TransformerEncoder(AbstractTokenEncoder):
     ) -> None:
         super().__init__(EncoderSpec.of(model, pooling, max_length, device, dtype, revision, prompt, chunks, template))
         self.counts, self.supervision = _seen_in(self.spec.folder)
-        self._may_change, self._lent, self._as_read = False, False, ""
+        self._lent, self._as_read = False, ""  # a digest of the weights once others have the model and may change them
         if token_counts is not None:
             self.counts = TokenCounts.given(token_counts, self.tokenizer)
 
@@ -98,7 +98,7 @@ class TransformerEncoder(AbstractTokenEncoder):
         row = parse_pooling(pooling)
         alike = {*row.resolve(self.spec.folder.blocks)} == {*self.spec.layers}
         alike = alike and "pooler" not in (row.tokens, self.pooling.tokens)
-        if not alike or self._may_change or self.spec.template or row.tokens in TEMPLATED:
+        if not alike or self._as_read or self.spec.template or row.tokens in TEMPLATED:
             return TransformerEncoder(**{**self.recipe, "pooling": pooling})
         self._lent = True
         other = _as_specified(self, replace(self.spec, pooling=row))
@@ -154,13 +154,12 @@ class TransformerEncoder(AbstractTokenEncoder):
         """
         if self._lent:  # encoders of other poolings have the same weights, which should stay as they are
             self._stacks, self._lent = [], False
-        if not self._may_change:
-            self._may_change, self._as_read = True, digest_of(self.stack.model)
+        self._as_read = self._as_read or digest_of(self.stack.model)
         return for_others(self.stack.model)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles hold the recipe, not the weights, which are read again; unless they may have changed."""
-        if self._may_change:
+        if self._as_read:
             for_others(self.stack.model)
             return copyreg.__newobj__, (type(self),), self.__dict__  # type: ignore[attr-defined]
         kept = {"counts": self.counts, "supervision": self.supervision}
@@ -177,7 +176,7 @@ class TransformerEncoder(AbstractTokenEncoder):
         return self._pooled(self.stack, [self.pooling], batch)[0]
 
     def _facts(self) -> dict[str, Any]:
-        weights = digest_of(self.stack.model) if self._may_change else ""
+        weights = digest_of(self.stack.model) if self._as_read else ""
         return self.spec.facts | ({"weights": weights} if weights != self._as_read else {})
 
     def write(self, folder: Path) -> None:
@@ -201,7 +200,7 @@ def in_dtype(encoder: TransformerEncoder, dtype: str) -> TransformerEncoder:
 def _as_specified(encoder: TransformerEncoder, spec: EncoderSpec) -> TransformerEncoder:
     """The encoder with another specification of the same folder, which is not opened again."""
     other = object.__new__(TransformerEncoder)
-    vars(other).update(vars(encoder), _may_change=False, _as_read="")
+    vars(other).update(vars(encoder), _as_read="")
     AbstractTokenEncoder.__init__(other, spec)
     return other
 
