@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import bertflow
-from bertflow.advise.reading import read_documents, split_text
+from bertflow.advise.reading import read_documents
+from bertflow.advise.split import split_text
 from bertflow.advise.vetoes import Vetoes
 from bertflow.breadth import FEWEST, FOREIGN, NARROW, RICH, are_titles, breadth_of, richness
 from bertflow.calibration.spelling import RAW

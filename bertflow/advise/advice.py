@@ -22,9 +22,9 @@ from bertflow.advise.evidence import FEWEST_LABELS, Judgement
 from bertflow.advise.keeping import Choice, choices_section
 from bertflow.advise.likely import Geometry, Shape
 from bertflow.advise.naming import in_words
-from bertflow.advise.reading import SplitText
-from bertflow.advise.reasons import OF_SENTENCES, PROOF_BY_QUERIES
+from bertflow.advise.reasons import PROOF_BY_QUERIES
 from bertflow.advise.rules import GENTLE, LIKELY
+from bertflow.advise.split import SplitText
 from bertflow.calibration.closed_forms import Whitening
 from bertflow.calibration.flow import FlowCalibrator
 from bertflow.calibration.spelling import RAW
@@ -159,9 +159,9 @@ class Advice(AbstractResult):
             if at.of_copies:
                 yield f"threshold none: {at.of_copies}"
             else:
-                kind = "query-text" if self.scores.queries_ else "random"
-                of = OF_SENTENCES * (self.text.unit == "lines" and len(self.text.fitted) > self.text.rows["used"])
-                yield f"threshold cosine >= {value} is a match; 1 of {n} {kind} pairs passes{of}"
+                random = "random pairs" if self.text.judged == "sentences" else "random pairs of whole lines"
+                pairs = "query-text pairs" if self.scores.queries_ else random
+                yield f"threshold cosine >= {value} is a match; 1 of {n} {pairs} passes"
 
     def _files(self) -> Iterator[str]:
         """What was written, and what to do with it."""
@@ -189,8 +189,8 @@ class Advice(AbstractResult):
         yield from self.exported
         yield from self.reasons[REASONS:]
         raw = self.system == RAW
-        used = self.text.reference if raw else self.text.fitted
-        yield f"{'No map; percentiles from' if raw else 'Fitted on'} {len(used):,} sentences, seed {self.seed}."
+        used = f"{len(self.text.whole):,} {self.text.judged}" if raw else f"{len(self.text.fitted):,} sentences"
+        yield f"{'No map; percentiles from' if raw else 'Fitted on'} {used}, seed {self.seed}."
         yield from (f"Not tried: {name} ({why})." for name, why in self.not_tried.items())
         yield from self.notes
         if self.choices:

@@ -12,7 +12,7 @@ import numpy as np
 
 from bertflow.advise.bare_vectors import VectorEncoder
 from bertflow.advise.evidence import Evidence
-from bertflow.advise.reading import SplitText
+from bertflow.advise.split import SplitText
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.flow import FlowCalibrator
@@ -208,11 +208,11 @@ def _flow_seconds(rows: int, dim: int) -> float:
 
 
 def fit_scores(
-    system: SentenceEncoder, reference: list[str], queries: list[str], labeled: list[Evidence], seed: int
+    system: SentenceEncoder, whole: list[str], queries: list[str], labeled: list[Evidence], seed: int
 ) -> tuple[ScoreCalibrator, list[str]]:
     """What a cosine means (of a query and a text, if there are enough queries), and its thresholds as lines."""
     asked = queries if len(queries) >= FEWEST else None
-    scores, lines = ScoreCalibrator(random_state=seed).fit_sentences(system, reference, asked), []
+    scores, lines = ScoreCalibrator(random_state=seed).fit_sentences(system, whole, asked), []
     for pairs in (one.choosing for one in labeled if one.choosing.kind == "binary"):  # nothing was judged by this half
         try:
             scores.fit_labels(pair_cosines(system, pairs), pairs.target)

@@ -13,7 +13,8 @@ from bertflow.advise.bare_vectors import VectorEncoder
 from bertflow.advise.candidates import parse_candidates
 from bertflow.advise.evidence import MINED, UNKNOWN_WORDS, Evidence, announced, docstring_evidence, load_evidence
 from bertflow.advise.likely import PURPOSES, Shape
-from bertflow.advise.reading import Document, Documents, SplitText, read_documents, split_text
+from bertflow.advise.reading import Document, Documents, read_documents
+from bertflow.advise.split import SplitText, split_text
 from bertflow.breadth import richness
 from bertflow.calibration.spelling import SystemSpec
 from bertflow.data.pairs import Pairs
@@ -185,14 +186,15 @@ class Case:
     def sentences(self) -> list[str]:
         """All sentences that are encoded, each once; those to fit on come first."""
         judging = (sentence for one in self.evidence for sentence in one.sentences)
-        return list(dict.fromkeys([*self.split.fitted, *self.split.reference, *judging]))
+        return list(dict.fromkeys([*self.split.fitted, *self.split.reference, *self.split.whole, *judging]))
 
     def lines(self, purpose: str, bare: bool) -> list[str]:
         """What is worth reading before anything is encoded; ``bare`` vectors have no encoder."""
         pooling, split = self.encoder.describe().get("pooling", "as given"), self.split
+        others = split.judged.replace("sentences", "others")
         return [
             f"encoder   {self.name}, {pooling}, width {self.own.dim}",
-            f"text      {len(split.fitted):,} sentences to fit on, {len(split.reference):,} others for thresholds",
+            f"text      {len(split.fitted):,} sentences to fit on, {len(split.whole):,} {others} for thresholds",
             f"evidence  {announced(self.evidence, self.missing, purpose, bare)}",
             *self.about_text,
         ]

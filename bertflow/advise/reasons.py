@@ -55,7 +55,6 @@ NOTHING = "Nothing was tried: {} cannot be fitted ({}). Give more text, or name 
 NAMING = "on other texts, --purpose search was 3 points better in search"
 FOR_TOPIC = "on other texts, --purpose topic was 9 points better in finding texts of the same kind"
 COST = "may cost {}"
-OF_SENTENCES = " (of sentences; your lines have several: for whole lines, `bertflow score` with --fit_on)"
 
 
 def reasons_of(ruling: Ruling) -> Iterator[str]:

@@ -199,7 +199,7 @@ def advise(request: Request) -> Advice:
     choices = _choices(request, case, plan, found, decision)
     split, seed, advised, own = case.split, request.seed, found.systems[decision.system], case.own
     asked = choose_pairs(found.systems, [*split.reference, *split.fitted], request.ask, seed) if request.ask else None
-    scores, thresholds = trying.fit_scores(advised, split.reference, case.queries, case.labeled, seed)
+    scores, thresholds = trying.fit_scores(advised, split.whole, case.queries, case.labeled, seed)
     domain, note = trying.fit_domain(advised.raw, split)
     geometry = {
         "fitted_raw": found.raw,

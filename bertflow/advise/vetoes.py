@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from functools import cache, cached_property
 
 from bertflow.advise.bare_vectors import lacks_text
-from bertflow.advise.reading import SplitText
+from bertflow.advise.split import SplitText
 from bertflow.array_types import Intp
 from bertflow.breadth import FEWEST, FOREIGN, FOREIGN_ALONE, Breadth, breadth_of, how_far
 from bertflow.calibration.spelling import RAW

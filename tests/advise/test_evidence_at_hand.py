@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import bertflow
-from bertflow.advise.reasons import OF_SENTENCES
 from bertflow.breadth import FOREIGN, FOREIGN_ALONE, breadth_of
 from bertflow.errors import DataError, UsageError
 from bertflow.scoring.drift import Outside
 from bertflow.scoring.random_pairs import COPIES
+from bertflow.similarity import unit_rows
 
 from ..texts import COLORED as WORDS
 
@@ -322,10 +322,19 @@ def test_sentences_of_the_rows_are_counted_beside_them(encoder):
     assert line(said, "rows").endswith(f" seen before; {fitted} of the used ones")
 
 
-def test_a_threshold_of_the_sentences_of_lines_says_so(encoder):
+def test_a_threshold_of_lines_of_several_sentences_is_of_whole_lines(encoder):
     text = [f"{a.capitalize()}. {b.capitalize()}." for a, b in zip(plain(900, 5), plain(900, 6), strict=False)]
-    (said,) = (line for line in fixed(encoder, text)[0].answer() if line.startswith("threshold"))
-    assert said.endswith(f" pairs passes{OF_SENTENCES}")
+    advice, said = fixed(encoder, text)
+    assert {*advice.text.whole} <= {*text}
+    assert not {*advice.text.reference} & {*text}
+    assert line(said, "text").endswith(f" {len(advice.text.whole)} whole lines for thresholds")
+    (printed,) = (line for line in advice.answer() if line.startswith("threshold"))
+    assert printed.endswith(" 1 of 1,000 random pairs of whole lines passes")
+    others = [one for one in text if one not in advice.text.whole]
+    z = unit_rows(advice.encoder.encode(others))
+    cosines = (z @ z.T)[np.triu_indices(len(z), 1)]
+    passing = np.mean(cosines >= advice.scores.threshold(0.01).value)
+    assert 0.005 < passing < 0.02
 
 
 def test_where_no_candidate_can_be_fitted_the_first_reason_says_so(encoder, tmp_path):

@@ -10,8 +10,9 @@ from sentence_transformers import SentenceTransformer
 import bertflow
 from bertflow.advise import candidates as fix_candidates
 from bertflow.advise.evidence import LABELED, load_evidence
-from bertflow.advise.reading import read_documents, split_text
+from bertflow.advise.reading import read_documents
 from bertflow.advise.rules import LIKELY
+from bertflow.advise.split import split_text
 from bertflow.breadth import RICH
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.spelling import load_calibrator
