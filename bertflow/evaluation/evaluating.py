@@ -21,12 +21,13 @@ from bertflow.encoder.options import EncoderOptions
 from bertflow.errors import MOST_RESAMPLES, DataError, UsageError, require_between, require_seed
 from bertflow.evaluation.aggregation import AGGREGATIONS, ScoredTask, suite_figures, task_figures
 from bertflow.evaluation.names import Model, Text, distinct_names, split_name
-from bertflow.evaluation.report import Report, parse_thresholds, shortfalls
+from bertflow.evaluation.report import Report
 from bertflow.evaluation.score_table import SystemFacts, make_rows, refuse_label_leaks
 from bertflow.evaluation.seeds import SeveralSeeds, the_flow
 from bertflow.evaluation.sides import Sides, Systems, encode_sets
 from bertflow.evaluation.significance import Figure, differences, enough
 from bertflow.evaluation.systems import SharedPass, build_systems, require_fitted_on, say_choices
+from bertflow.evaluation.thresholds import parse_thresholds, shortfalls
 from bertflow.evaluation.ungraded import UNGRADED
 from bertflow.files import require_files
 from bertflow.opening import load_each

@@ -9,7 +9,7 @@ Equal input gives equal bytes: nothing here depends on the time or the machine.
 
 import platform
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -18,7 +18,6 @@ from typing import Any
 from bertflow.data.pairs import Pairs
 from bertflow.data.sts_tasks import SUITES, TEXT_FORMS, task_title
 from bertflow.encoder.pooling import uncalibrated
-from bertflow.errors import UsageError, require_between
 from bertflow.evaluation.aggregation import AGGREGATIONS
 from bertflow.evaluation.bm25 import BM25, bm25_values
 from bertflow.evaluation.mteb_files import MAIN_SCORE, mteb_files, predictions_csv
@@ -101,7 +100,18 @@ class Report(ScoreTable, AbstractResult):
             value, raw = number(best.value, best.metric), self._raw_above([best, *others])
             plain = self.data.get(BM25, {}).get(best.metric, best.value)
             more = f" {BM25}, without an encoder, scores higher still ({number(plain)})." if plain > best.value else ""
-            yield f"{lead.title}: {best.system}{first} ({value}), {said}.{raw}{more}"
+            yield f"{lead.title}: {best.system}{first} ({value}), {said}.{self._beaten(lead, best)}{raw}{more}"
+
+    def _beaten(self, lead: Column, best: Row) -> str:
+        """On which other single tasks another system is above the best one, in words; empty for none."""
+        above = []
+        own = (column for column in self.columns if column.place.metric == best.metric and column != lead)
+        for column in (one for one in own if one.place.task not in SUITES):
+            rows = [self.by_place[one.name, column.place] for one in self.shown]
+            top = max(rows, key=lambda row: (row.value, row.system == best.system))
+            if top.system != best.system:
+                above.append(f"{column.title} ({top.system}, {number(top.value, top.metric)})")
+        return f" Another is best on {', '.join(above)}." if above else ""
 
     def _raw_above(self, rows: Sequence[Row]) -> str:
         """Which calibrated systems are below their encoder without a calibrator, in words; empty if none is."""
@@ -267,34 +277,3 @@ def _seen(rows: Sequence[Row]) -> str:
         return f"it is not recorded how much{IN_FIT}"
     ends = dict.fromkeys(f"{100 * share:.0f}" for share in (min(shares), max(shares)))
     return f"{' to '.join(ends)} %{IN_FIT}"
-
-
-def parse_thresholds(spelling: str, scored: Collection[str]) -> dict[str, float]:
-    """Thresholds x 100 by task or suite, from ``stsb=70,sts7=65``.
-
-    Raises:
-        UsageError: If a part is not a task that is scored, an equals sign and a number.
-    """
-    thresholds = {}
-    for part in filter(None, (part.strip() for part in spelling.split(","))):
-        task, _, limit = map(str.strip, part.partition("="))
-        try:
-            thresholds[task] = float(limit)
-            require_between(-100, 100, threshold=thresholds[task])
-        except ValueError:
-            raise UsageError(f"A threshold is written task=score, as stsb=70; got {part!r}.") from None
-        if task not in scored:
-            raise UsageError(f"There is a threshold for {task}, which is not scored. Scored: {', '.join(scored)}.")
-    return thresholds
-
-
-def shortfalls(report: Report, thresholds: Mapping[str, float], systems: Collection[str]) -> str:
-    """Which systems fall short of thresholds (x 100, by scored task or suite), in words; empty if none does."""
-    places = {column.place.task: column.place for column in report.columns}
-    missed = [
-        f"{system} scores {number(value, places[task].metric)} on {task}, below {limit:g}"
-        for task, limit in thresholds.items()
-        for system in systems
-        if 100 * (value := report.value(system, *places[task])) < limit
-    ]
-    return f"{'; '.join(missed)}." if missed else ""

@@ -149,6 +149,17 @@ def test_the_answer_names_the_best_and_says_where_raw_is_above_its_calibrator():
     assert re.fullmatch(best.format("mine", "raw"), answered("mine"))
 
 
+def test_the_answer_names_the_tasks_on_which_another_system_is_best():
+    tasks, raw = [toy_pairs(task, (80,)) for task in ("news", "chat", "mail")], ToyEncoder()
+    systems = {"raw": raw, "mine": CalibratedEncoder.fit(raw, Whitening(n_components=3), unique_sentences(tasks))}
+    for at, gold in enumerate(("mine", "raw", "mine")):
+        sides = (systems[gold].encode(list(side)) for side in (tasks[at].first, tasks[at].second))
+        tasks[at] = replace(tasks[at], target=SIMILARITIES["cosine"].paired(*sides))
+    (line,) = score_sets(systems, tasks, resamples=50).summary()
+    assert line.startswith("news: mine is best (100.00), ")
+    assert " Another is best on chat (raw, 100.00)." in line
+
+
 @pytest.mark.parametrize(("resamples", "words"), [(400, "significantly worse than"), (0, "behind")])
 def test_a_mean_over_seeds_that_is_below_another_system_is_not_called_better(resamples, words):
     mean, seeds = "flow of mine, 1 seed", SeveralSeeds("mine", (0,), ("mine",))

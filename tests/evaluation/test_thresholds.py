@@ -1,7 +1,8 @@
 import pytest
 
 from bertflow.errors import UsageError
-from bertflow.evaluation.evaluating import parse_thresholds, score_sets, shortfalls
+from bertflow.evaluation.evaluating import score_sets
+from bertflow.evaluation.thresholds import parse_thresholds, shortfalls
 
 from .conftest import ToyEncoder
 
