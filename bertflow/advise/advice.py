@@ -159,7 +159,7 @@ class Advice(AbstractResult):
             if at.of_copies:
                 yield f"threshold none: {at.of_copies}"
             else:
-                random = "random pairs" if self.text.judged == "sentences" else "random pairs of whole lines"
+                random = "random pairs" if self.text.judged == "sentences" else f"random pairs of {self.text.judged}"
                 pairs = "query-text pairs" if self.scores.queries_ else random
                 yield f"threshold cosine >= {value} is a match; 1 of {n} {pairs} passes"
 

@@ -52,6 +52,8 @@ class SplitText:
     @property
     def judged(self) -> str:
         """What thresholds are for."""
+        if self.columns and self.columns.paired:
+            return "texts of both columns"
         return "sentences" if self.whole == self.reference else "whole lines"
 
     @property

@@ -45,6 +45,8 @@ def test_two_columns_of_text_are_pairs(encoder, tmp_path):
     advice, said = fixed(encoder, table(tmp_path / "shop.csv", repeats=30))
     assert [one.evidence.kind.title for one in advice.evidence] == ["mined pairs"]
     assert advice.text.mined == 599  # of 600 rows, one repeats a text
+    assert line(said, "text").endswith(" texts of both columns for thresholds")
+    assert any(one.endswith(" random pairs of texts of both columns passes") for one in advice.answer())
     assert (
         line(said, "columns") == "columns   using columns name, Langtext as pairs (unused: sku, price; see --columns)"
     )
