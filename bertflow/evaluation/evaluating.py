@@ -170,9 +170,11 @@ def _scored(pairs: Pairs, sides: Sides, similarity: str, scorers: Mapping[str, P
     similarities |= {name: scorer.scores(pairs) for name, scorer in scorers.items()}
     for system, scores in similarities.items():
         if np.ptp(scores) == 0:
+            same = all(map(str.__eq__, pairs.first, pairs.second))
+            why = "Both texts of every pair are the same" if same else "Its embeddings have collapsed: fit again"
             raise DataError(
                 f"The system {system} finds all {len(scores)} pairs of {pairs.task} equally similar ({scores[0]:g}), "
-                "so there is no correlation. Its embeddings have collapsed: fit again."
+                f"so there is no correlation. {why}."
             )
     return ScoredTask(pairs, similarity, np.stack(list(similarities.values())))
 

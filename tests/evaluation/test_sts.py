@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.stats import pearsonr, spearmanr
@@ -74,6 +76,13 @@ def test_embeddings_that_cannot_be_scored_are_refused(pairs, value, refusal, mon
     monkeypatch.setattr(ToyEncoder, "_encode", full)
     said = BROKEN[value].format(first=pairs.first[0])
     assert refusal(score_sets, {"it": ToyEncoder()}, [pairs], resamples=0) == said
+
+
+def test_pairs_of_the_same_text_twice_are_refused_as_such(pairs, refusal):
+    twice = replace(pairs, second=pairs.first)
+    assert refusal(score_sets, {"it": ToyEncoder()}, [twice], resamples=0, similarity="euclidean").endswith(
+        "equally similar (-0), so there is no correlation. Both texts of every pair are the same."
+    )
 
 
 @pytest.mark.slow
