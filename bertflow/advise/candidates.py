@@ -168,14 +168,14 @@ def _first(flow: FlowCalibrator, k: int) -> FlowCalibrator:
     return reduced
 
 
-def estimate_time(encoder: SentenceEncoder, sentences: Sequence[str], rows: int, flows: int) -> str:
+def estimate_time(encoder: SentenceEncoder, sentences: Sequence[str], n: int, rows: Mapping[SystemSpec, str]) -> str:
     """How long the work will take, from a sample of it.
 
     Args:
         encoder: One that remembers what it embedded, so that the sample is not lost.
         sentences: All sentences that will be encoded.
-        rows: Number of sentences that a flow is fitted on.
-        flows: Number of flows.
+        n: Number of sentences that a flow is fitted on.
+        rows: Candidate -> its pooling; flows of one pooling are one fit.
 
     Returns:
         One line.
@@ -185,7 +185,8 @@ def estimate_time(encoder: SentenceEncoder, sentences: Sequence[str], rows: int,
     begin = time.perf_counter()
     encoder.encode(spread[1::2])
     encoding = (time.perf_counter() - begin) / SAMPLE * len(sentences)
-    parts = {"encoding": encoding} | ({"fitting flows": flows * _flow_seconds(rows, encoder.dim)} if flows else {})
+    flows = len({pooling for row, pooling in rows.items() if row.calibrator == "flow"})
+    parts = {"encoding": encoding} | ({"fitting flows": flows * _flow_seconds(n, encoder.dim)} if flows else {})
     times = {"about": sum(parts.values()) + OTHER} | parts
     total, *of = (f"{name} {s:.0f} s" if s < 90 else f"{name} {s / 60:.0f} min" for name, s in times.items())
     return f"{total} ({', '.join(of)})"

@@ -112,6 +112,7 @@ class Case:
     """What is at hand.
 
     Attributes:
+        request: What is asked for.
         name: Name of the encoder.
         encoder: The encoder.
         source: The same with several poolings, which share a pass.
@@ -122,6 +123,7 @@ class Case:
         evidence: All evidence, the one that decides first.
     """
 
+    request: Request
     name: str
     encoder: SentenceEncoder
     source: SharedPass
@@ -154,16 +156,18 @@ class Case:
         # For search, pairs of a query and its text come before other labels.
         search = request.purpose == "search"
         evidence = sorted([*labeled, *mined], key=lambda one: search and one.choosing.kind != "retrieval")
-        return cls(name, encoder, SharedPass(encoder), text, split, queries, labeled, evidence)
+        return cls(request, name, encoder, SharedPass(encoder), text, split, queries, labeled, evidence)
 
     @cached_property
     def own(self) -> SentenceEncoder:
         """The encoder with its own pooling."""
         return self.source.pooled(self.source.own_pooling)
 
-    def chosen_by(self, request: Request) -> str:
+    @property
+    def labels_sha256(self) -> str:
         """Digest of the file of labels; empty where there is none, or other evidence decided."""
-        path = Path(request.labels).expanduser() if isinstance(request.labels, str | Path) else None
+        labels = self.request.labels
+        path = Path(labels).expanduser() if isinstance(labels, str | Path) else None
         return file_sha256(path) if path and path.is_file() and not self.evidence[0].mined else ""
 
     @cached_property
@@ -188,14 +192,15 @@ class Case:
         judging = (sentence for one in self.evidence for sentence in one.sentences)
         return list(dict.fromkeys([*self.split.fitted, *self.split.reference, *self.split.whole, *judging]))
 
-    def lines(self, purpose: str, bare: bool) -> list[str]:
-        """What is worth reading before anything is encoded; ``bare`` vectors have no encoder."""
-        pooling, split = self.encoder.describe().get("pooling", "as given"), self.split
+    @property
+    def lines(self) -> list[str]:
+        """What is worth reading before anything is encoded."""
+        pooling, split, request = self.encoder.describe().get("pooling", "as given"), self.split, self.request
         others = split.judged.replace("sentences", "others")
         return [
             f"encoder   {self.name}, {pooling}, width {self.own.dim}",
             f"text      {len(split.fitted):,} sentences to fit on, {len(split.whole):,} {others} for thresholds",
-            f"evidence  {announced(self.evidence, self.missing, purpose, bare)}",
+            f"evidence  {announced(self.evidence, self.missing, request.purpose, request.vectors is not None)}",
             *self.about_text,
         ]
 

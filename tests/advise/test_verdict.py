@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from bertflow.advise import verdict
 from bertflow.advise.evidence import LABELED, MINED, STAND_IN, Evidence, Judgement, announced
 from bertflow.advise.likely import CENTERED, FEW, PURPOSES, WIDEST, Geometry, Shape, fallbacks, linear_form, recipes
 from bertflow.advise.reasons import (
     MINED_ONLY,
+    NOT_KNOWN,
     NOT_OUTRANKED,
     NOT_SUCH,
     OUTRANKED,
@@ -24,8 +26,8 @@ from bertflow.advise.reasons import (
     UNKNOWN,
     UNMOVED,
 )
-from bertflow.advise.rules import FOR_SEARCH, GENTLE, LIKELY, PROVEN
-from bertflow.advise.verdict import RESCALE, decide
+from bertflow.advise.rules import FOR_SEARCH, GENTLE, LIKELY, PROVEN, Known
+from bertflow.advise.verdict import RESCALE
 from bertflow.affine import whitening_map
 from bertflow.calibration.spelling import parse_calibrator
 from bertflow.evaluation.significance import Difference
@@ -91,6 +93,19 @@ def figures(kind=LABELED["graded"], choosing=(0.5, 0.4, 0.3, 0.2), lead=NOISE, g
     )
 
 
+RAW_SHAPE, TUNED_SHAPE = Shape(384, 25.0, 60.0), Shape(384, 100.0, 180.0)
+
+
+def decide(
+    raw, evidence, missing="", purpose="similarity", shape=TUNED_SHAPE, likely=(), stand_in=None, safe="", among=None,
+    vetoes=None,
+):  # fmt: skip
+    """The verdict, where by default all candidates may be advised and nothing speaks against any."""
+    known = Known(raw, shape, evidence, missing, purpose, likely, stand_in, safe)
+    every = {*CANDIDATES, *likely, safe, *(name for one in evidence for name in one.choosing.scores)}
+    return verdict.decide(known, every if among is None else among, lambda name: (vetoes or {}).get(name, ()))
+
+
 CONE, CENTERED_CLOUD, BORDER = 0.8, 0.05, CENTERED
 BETTER, WORSE, PERHAPS_WORSE = (0.01, 0.05), (-0.05, -0.01), (-0.05, 0.01)
 ROWS = {
@@ -128,7 +143,6 @@ def test_the_verdict(row):
     assert decide(geometry(median), evidence, "there are no pairs.")[:2] == (word, system)
 
 
-RAW_SHAPE, TUNED_SHAPE = Shape(384, 25.0, 60.0), Shape(384, 100.0, 180.0)
 MADE = Shape(384, 25.0, 60.0, "the encoder is a sentence-transformers model")
 ALWAYS_WORSE = {"whitening": NOISE, "whitening(8)": WORSE, "flow": NOISE, "flow(8)": NOISE}
 WITHOUT_PROOF = {
@@ -197,7 +211,7 @@ VETOED: Mapping[str, tuple[list[Judgement], str, str, str]] = {
 @pytest.mark.parametrize("row", VETOED)
 def test_a_veto_puts_a_change_beside_the_encoder_unless_labels_of_that_use_prove_it(row):
     evidence, purpose, system, said = VETOED[row]
-    decision = decide(geometry(CONE), evidence, "", purpose, RAW_SHAPE, ("whitening(8)",), vetoes=NARROW.get)
+    decision = decide(geometry(CONE), evidence, "", purpose, RAW_SHAPE, ("whitening(8)",), vetoes=NARROW)
     proven = any(one.proves for one in evidence)
     assert decision.system == system
     assert decision.beside == ("" if system != "raw" else "whitening" if proven else "whitening(8)")
@@ -208,7 +222,7 @@ def test_a_veto_puts_a_change_beside_the_encoder_unless_labels_of_that_use_prove
 
 
 def test_scores_alone_can_prove_a_vetoed_change_for_similarity():
-    decision = decide(geometry(CONE), [], "", "similarity", RAW_SHAPE, ("whitening",), vetoes=NARROW.get)
+    decision = decide(geometry(CONE), [], "", "similarity", RAW_SHAPE, ("whitening",), vetoes=NARROW)
     assert decision.reasons[-1] == PROOF_BY_LABELS
 
 
@@ -367,8 +381,8 @@ def test_what_can_be_said_is_announced():
     ],
 )
 def test_what_was_not_tried_is_not_chosen(candidates, word):
-    verdict, system, _, reasons, *_ = decide(geometry(CONE), [figures(gains=BETTER, candidates=candidates)])
-    assert (verdict, system) == (word, next(iter(candidates), "raw"))
+    advised, system, _, reasons, *_ = decide(geometry(CONE), [figures(gains=BETTER, candidates=candidates)])
+    assert (advised, system) == (word, next(iter(candidates), "raw"))
     if not candidates:
         assert "No candidate was fitted that the graded labels could judge." in reasons
 
@@ -390,9 +404,10 @@ def test_the_reasons_give_the_numbers():
 
 
 def test_without_pairs_the_reasons_say_what_is_missing():
-    first, *others = decide(geometry(CONE), [], "there are no pairs.").reasons
+    first, missing, shape, proof = decide(geometry(CONE), [], "there are no pairs.").reasons
     assert first.endswith(RESCALED)
-    assert others == ["Whether a change improves ranking cannot be proven on this text: there are no pairs.", PROOF]
+    assert missing == "Whether a change improves ranking cannot be proven on this text: there are no pairs."
+    assert (shape, proof) == (f"{TUNED_SHAPE} {NOT_KNOWN}", PROOF)
 
 
 @pytest.mark.parametrize(
@@ -422,7 +437,7 @@ def test_where_nothing_is_changed_nothing_is_said_of_what_pairs_measure():
 def test_what_divides_by_nothing_takes_the_place_of_what_is_vetoed():
     def decided(vetoes, safe="whitening(8)", evidence=()):
         given = geometry(CONE), evidence, "", "search", RAW_SHAPE, ("whitening",)
-        decision = decide(*given, vetoes=vetoes.get, safe=safe)
+        decision = decide(*given, vetoes=vetoes, safe=safe)
         written = [reason for reason in decision.reasons if f"with {decision.system} and " in reason]
         assert len(written) == len(evidence) * (decision.system != "raw")  # what pairs say of what is written
         return decision.system, decision.standing, decision.beside
@@ -452,7 +467,7 @@ def test_pairs_that_measure_the_purpose_keep_a_safe_candidate_from_the_encoder(p
     found = [figures(kind, gains=PERHAPS_WORSE)]
     narrow = {"whitening": ("The text is narrow.",)}
     given = geometry(CONE), found, "", purpose, RAW_SHAPE, ("whitening",)
-    decision = decide(*given, vetoes=narrow.get, safe="whitening(8)")
+    decision = decide(*given, vetoes=narrow, safe="whitening(8)")
     assert decision.system == system
     assert any("is not used." in reason for reason in decision.reasons) == (system == "raw")
 
@@ -470,14 +485,14 @@ def test_pairs_that_agree_with_a_safe_candidate_prove_it_for_search_alone(purpos
     evidence = [figures(MINED, gains={"whitening": NOISE if narrow else WORSE, "whitening(8)": gain})]
     vetoes = {"whitening": ("The text is narrow.",)} if narrow else {}
     given = geometry(CONE), evidence, "", purpose, RAW_SHAPE, ("whitening",)
-    decision = decide(*given, vetoes=vetoes.get, safe="whitening(8)")
+    decision = decide(*given, vetoes=vetoes, safe="whitening(8)")
     assert (decision.system, decision.standing) == ("whitening(8)", standing)
 
 
 def test_a_narrow_text_is_named_also_where_pairs_have_put_the_recipe_aside():
     evidence = [figures(MINED, gains={"whitening": WORSE, "whitening(8)": BETTER})]
     given = geometry(CONE), evidence, "", "all", RAW_SHAPE, ("whitening",)
-    decision = decide(*given, vetoes={"whitening": ("The text is narrow.",)}.get, safe="whitening(8)")
+    decision = decide(*given, vetoes={"whitening": ("The text is narrow.",)}, safe="whitening(8)")
     assert (decision.system, decision.standing, decision.beside) == ("whitening(8)", GENTLE, "")
     _, against, instead, *others = decision.reasons
     assert against.startswith("The text is narrow. On 1,200 held-out mined pairs")
@@ -490,7 +505,7 @@ def test_a_narrow_text_is_named_also_where_pairs_have_put_the_recipe_aside():
 def test_pairs_that_speak_for_what_is_vetoed_are_doubted():
     evidence = [figures(MINED, gains={"whitening": BETTER, "whitening(8)": NOISE})]
     given = geometry(CONE), evidence, "", "all", RAW_SHAPE, ("whitening",)
-    decision = decide(*given, vetoes={"whitening": ("The text is narrow.",)}.get, safe="whitening(8)")
+    decision = decide(*given, vetoes={"whitening": ("The text is narrow.",)}, safe="whitening(8)")
     assert decision.beside == "whitening"
     (said,) = (reason for reason in decision.reasons if "with whitening and" in reason)
     assert said.endswith(NOT_SUCH)
@@ -501,6 +516,6 @@ def test_a_recipe_that_was_not_wanted_is_not_told():
     gains = {"whitening": BETTER, "whitening(8)": WORSE, "flow": NOISE, "flow(8)": NOISE}
     mined = [figures(MINED, gains=gains)]
     given = geometry(CONE), mined, "", "search", RAW_SHAPE, ("whitening(8)",)
-    vetoed = decide(*given, vetoes={"whitening": ("The text is narrow.",)}.get)
+    vetoed = decide(*given, vetoes={"whitening": ("The text is narrow.",)})
     assert (vetoed.system, vetoed.beside) == ("raw", "whitening")
     assert not any("So whitening(8) is not used." in reason for reason in vetoed.reasons)
