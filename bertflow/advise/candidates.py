@@ -64,14 +64,14 @@ def parse_candidates(spelling: str | None) -> list[SystemSpec]:
 
 
 def select_candidates(
-    rows: Sequence[SystemSpec], source: SharedPass, dim: int, n: int
+    rows: Sequence[SystemSpec], source: SharedPass, n: int
 ) -> tuple[dict[SystemSpec, str], dict[str, str]]:
-    """Candidates that n sentences of ``dim`` dimensions can be fitted on.
+    """Candidates that n sentences can be fitted on.
 
     Returns:
         Candidate -> its pooling; and for the others, spelling -> why it is left out.
     """
-    kept, left_out = {}, {}
+    kept, left_out, dim = {}, {}, source.own.dim
     own = parse_pooling(source.own_pooling) if source.recipe is not None else None
     counts = own is not None and own.tokens != "pooler" and not own.counted
     for row in rows:
@@ -91,19 +91,13 @@ def select_candidates(
 
 
 def add_likely(
-    tried: dict[SystemSpec, str],
-    source: SharedPass,
-    dim: int,
-    n: int,
-    keep: bool,
-    rows: Mapping[bool, Sequence[SystemSpec]],
+    tried: dict[SystemSpec, str], source: SharedPass, n: int, keep: bool, rows: Mapping[bool, Sequence[SystemSpec]]
 ) -> dict[bool, list[str]]:
     """Add the recipes that are used without proof; the spectrum of the embeddings will decide between the two.
 
     Args:
         tried: Candidate -> its pooling; grows.
         source: The encoder.
-        dim: Its width.
         n: Number of sentences.
         keep: Whether to add what is likely best for the encoder's own pooling, too.
         rows: Result of ``likely.recipes``.
@@ -113,7 +107,7 @@ def add_likely(
     """
     found: dict[bool, list[str]] = {}
     for steep, ladder in rows.items():
-        usable = select_candidates(ladder, source, dim, n)[0]
+        usable = select_candidates(ladder, source, n)[0]
         own = (row for row in usable if row.pooling is None)
         first = [next(iter(usable), None), next(own, None) if keep else None]
         tried.update((row, usable[row]) for row in first if row and row not in tried)

@@ -16,7 +16,6 @@ from bertflow.advise.likely import PURPOSES, Shape
 from bertflow.advise.reading import Document, Documents, read_documents
 from bertflow.advise.split import SplitText, split_text
 from bertflow.breadth import richness
-from bertflow.calibration.spelling import SystemSpec
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.cutting import unknown_share
@@ -89,11 +88,6 @@ class Request:
         if self.vectors is not None and (wrong := [*given, *(["an encoder"] if encoder is not None else [])]):
             do = "Leave it out." if given else "Leave it out, or give --keep_vectors instead of --vectors."
             raise UsageError(f"--vectors takes only the text of the vectors, got {wrong[0]}. {do}")
-
-    @cached_property
-    def rows(self) -> list[SystemSpec]:
-        """The candidates to try."""
-        return parse_candidates(self.candidates)
 
     @property
     def keeps(self) -> bool:

@@ -72,18 +72,19 @@ class FitPlan:
     def of(cls, case: Case) -> Self:
         """All candidates that can be fitted; where no pairs can choose, only what is likely."""
         request, source, dim, n = case.request, case.source, case.own.dim, len(case.split.fitted)
+        named = trying.parse_candidates(request.candidates)
         choose = case.labeled or (case.evidence and request.purpose == "search")
-        chosen = request.rows if choose or request.candidates or request.ask else []
-        tried, not_tried = trying.select_candidates(chosen, source, dim, n)
-        ladders, searching, spare = dict.fromkeys((True, False), request.rows), {}, {}
+        chosen = named if choose or request.candidates or request.ask else []
+        tried, not_tried = trying.select_candidates(chosen, source, n)
+        ladders, searching, spare = dict.fromkeys((True, False), named), {}, {}
         if request.candidates is None:
-            named = isinstance(request.encoder, str | Path)
-            free = named and layers_are_open(source, request.options.get("pooling"))
+            by_name = isinstance(request.encoder, str | Path)
+            free = by_name and layers_are_open(source, request.options.get("pooling"))
             one = reads_one_token(source)
             ladders = recipes(request.purpose, dim, free, one, n)
             spare = fallbacks(request.purpose, case.words, one)
             searching = recipes("search", dim, free) if request.purpose == "all" and case.evidence else {}
-        add = partial(trying.add_likely, tried, source, dim, n, request.keeps)
+        add = partial(trying.add_likely, tried, source, n, request.keeps)
         likely, search = add(ladders), add(searching)
         safe = {}
         for steep, rows in spare.items():
