@@ -83,7 +83,21 @@ class Switch:
     back: list[str]
 
 
-class AbstractCollection(ABC):
+class AbstractOpened(ABC):
+    """What is open until it is closed: a context, which closes it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of what is open."""
+
+
+class AbstractCollection(AbstractOpened):
     """An open collection, or the name of one that is yet to be made.
 
     Errors of the database become ``DataError`` in one line that names the address: each method of a subclass that is
@@ -111,12 +125,6 @@ class AbstractCollection(ABC):
             here, odd = replace(address, options={}), f"{min(address.options)!r} after the '?'"
             raise UsageError(f"{here} has {odd}, which {address.kind} does not know. Known: vector, id.")
         self.address = address
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @abstractmethod
     def exists(self) -> bool:
@@ -186,9 +194,6 @@ class AbstractCollection(ABC):
     @abstractmethod
     def switch(self, target: Self) -> Switch:
         """How a user lets ``target`` take the place of this collection, and how to go back; nothing is changed."""
-
-    def close(self) -> None:  # noqa: B027
-        """Let go of the database."""
 
     def vectors_of(self, ids: Sequence[Id]) -> Float32:
         """The vectors (n, dim) of some rows, in the order of the ids.
