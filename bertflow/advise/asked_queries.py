@@ -12,7 +12,7 @@ from sklearn.cluster import KMeans
 from bertflow.array_types import Float64
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.retrieval.comparing import Comparison, compare_systems
-from bertflow.scoring.drift import STRANGE, Outside
+from bertflow.scoring.drift import STRANGE, Excess
 from bertflow.similarity import unit_rows
 from bertflow.tables import Section
 
@@ -33,7 +33,7 @@ class AskedQueries:
     """
 
     percentile: float | None
-    outside: Outside | None
+    outside: Excess | None
     reached: int
     clusters: int
     comparison: Comparison
@@ -62,7 +62,7 @@ class AskedQueries:
         nearest = KMeans(clusters, n_init=1, random_state=seed).fit(x).predict(asked)
         return cls(
             percentile=None if percentiles is None else float(np.median(percentiles)),
-            outside=None if percentiles is None else Outside(int((percentiles <= STRANGE).sum()), len(percentiles)),
+            outside=None if percentiles is None else Excess(int((percentiles <= STRANGE).sum()), len(percentiles)),
             reached=len(np.unique(nearest)),
             clusters=clusters,
             comparison=compare_systems(systems, queries, texts, seed),

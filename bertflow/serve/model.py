@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise, takewhile
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
@@ -214,7 +214,7 @@ class Batcher:
             if not batch:
                 self._working = None
                 return
-            for role in get_args(Role):
+            for role in dict.fromkeys(job.role for job in batch):
                 await self._embed(role, [job for job in batch if job.role == role])
 
     def _take(self) -> list[_Job]:
@@ -227,10 +227,8 @@ class Batcher:
 
     async def _embed(self, role: Role, jobs: Sequence[_Job]) -> None:
         """Embed texts of one role together, and answer."""
-        found: Sequence[Found | RequestError] = []
         try:
-            if jobs:
-                found = await self._in_thread(self._model.embed, role, [job.texts for job in jobs], self._metrics.watch)
+            found = await self._in_thread(self._model.embed, role, [job.texts for job in jobs], self._metrics.watch)
         except RequestError as error:
             found = [error] * len(jobs)
         for job, one in zip(jobs, found, strict=True):
