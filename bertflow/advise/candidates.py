@@ -91,28 +91,25 @@ def select_candidates(
 
 
 def add_likely(
-    tried: dict[SystemSpec, str], source: SharedPass, n: int, keep: bool, rows: Mapping[bool, Sequence[SystemSpec]]
-) -> dict[bool, list[str]]:
-    """Add the recipes that are used without proof; the spectrum of the embeddings will decide between the two.
+    tried: dict[SystemSpec, str], source: SharedPass, n: int, keep: bool, ladder: Sequence[SystemSpec]
+) -> list[str]:
+    """Add the recipes that are used without proof.
 
     Args:
         tried: Candidate -> its pooling; grows.
         source: The encoder.
         n: Number of sentences.
         keep: Whether to add what is likely best for the encoder's own pooling, too.
-        rows: Result of ``likely.recipes``.
+        ladder: Recipes, of which the first that can be fitted is used.
 
     Returns:
-        The candidates for both cases, the first one by default; none where nothing can be fitted.
+        The candidates, the first one by default; none where nothing can be fitted.
     """
-    found: dict[bool, list[str]] = {}
-    for steep, ladder in rows.items():
-        usable = select_candidates(ladder, source, n)[0]
-        own = (row for row in usable if row.pooling is None)
-        first = [next(iter(usable), None), next(own, None) if keep else None]
-        tried.update((row, usable[row]) for row in first if row and row not in tried)
-        found[steep] = list(dict.fromkeys(row.spelling for row in first if row))
-    return found
+    usable = select_candidates(ladder, source, n)[0]
+    own = (row for row in usable if row.pooling is None)
+    first = [next(iter(usable), None), next(own, None) if keep else None]
+    tried.update((row, usable[row]) for row in first if row and row not in tried)
+    return list(dict.fromkeys(row.spelling for row in first if row))
 
 
 @working("fitting the candidates")

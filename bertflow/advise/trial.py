@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Self
 
@@ -47,6 +46,9 @@ from bertflow.progress import unsaid
 from bertflow.scoring.domain import DomainCheck
 from bertflow.training import Purpose
 
+STEEP_OR_NOT = (True, False)
+"""Both cases: few directions hold the variance, or many do."""
+
 
 @dataclass(frozen=True)
 class FitPlan:
@@ -55,7 +57,8 @@ class FitPlan:
     Attributes:
         tried: Candidate -> its pooling.
         not_tried: Spelling of a candidate -> why it is not tried.
-        likely: Candidates to use without proof, the first by default, as in ``likely.recipes``.
+        likely: Candidates to use without proof, the first by default, where few directions hold the variance (True),
+            and where many do: the embeddings will tell.
         search: The same for search alone, where pairs can say what naming that purpose would gain.
         safe: The same for what may take the place of either, where something speaks against it.
         usable: Spellings of the candidates that may be advised.
@@ -76,20 +79,20 @@ class FitPlan:
         choose = case.labeled or (case.evidence and request.purpose == "search")
         chosen = named if choose or request.candidates or request.ask else []
         tried, not_tried = trying.select_candidates(chosen, source, n)
-        ladders, searching, spare = dict.fromkeys((True, False), named), {}, {}
-        if request.candidates is None:
-            by_name = isinstance(request.encoder, str | Path)
-            free = by_name and layers_are_open(source, request.options.get("pooling"))
-            one = reads_one_token(source)
-            ladders = recipes(request.purpose, dim, free, one, n)
-            spare = fallbacks(request.purpose, case.words, one)
-            searching = recipes("search", dim, free) if request.purpose == "all" and case.evidence else {}
         add = partial(trying.add_likely, tried, source, n, request.keeps)
-        likely, search = add(ladders), add(searching)
-        safe = {}
-        for steep, rows in spare.items():
-            forms = {mapped: [row for row in rows if bool(row.calibrator) == mapped] for mapped in (True, False)}
-            safe[steep] = [*chain.from_iterable(add(forms).values())]
+        if request.candidates is None:
+            by_name, one = isinstance(request.encoder, str | Path), reads_one_token(source)
+            free = by_name and layers_are_open(source, request.options.get("pooling"))
+            likely = {steep: add(recipes(request.purpose, dim, steep, free, one, n)) for steep in STEEP_OR_NOT}
+            search, safe = {}, dict[bool, list[str]]()
+            if request.purpose == "all" and case.evidence:
+                search = {steep: add(recipes("search", dim, steep, free)) for steep in STEEP_OR_NOT}
+            for steep in STEEP_OR_NOT:
+                rows = fallbacks(request.purpose, case.words, steep, one)
+                safe[steep] = add([row for row in rows if row.calibrator])
+                safe[steep] += add([row for row in rows if not row.calibrator])
+        else:
+            likely, search, safe = dict.fromkeys(STEEP_OR_NOT, add(named)), {}, {}
         usable = {row.spelling for row in tried if not (request.keeps and row.pooling)}
         return cls(tried, not_tried, likely, search, safe, usable)
 
@@ -239,7 +242,7 @@ def _naming(case: Case, plan: FitPlan, found: Findings, decision: Decision) -> t
         on_these = pairs.said_of(best)
         return (said, f"For search alone, {on_these[0].lower()}{on_these[1:]}") if more > now else ("", "")
     free = request.candidates is None and request.vectors is None
-    more_to_use = decision.system != RAW or any(fallbacks("search", case.words).values())
+    more_to_use = decision.system != RAW or any(fallbacks("search", case.words, steep=True))
     helps = request.purpose == "all" and free and more_to_use and known.untuned
     same = decision.system == known.safe and not reads_one_token(case.source)  # search would have it, too
     return ((FOR_TOPIC if same else NAMING) if helps else "", "")

@@ -283,7 +283,7 @@ def test_the_likely_recipe_for_similarity_is_its_preset_without_the_flow_where_m
 
 def test_the_recipes_are_spelled_right_and_cut_for_similarity_alone():
     def first(free, steep):
-        return {purpose: recipes(purpose, 384, free)[steep][0].spelling for purpose in PURPOSES}
+        return {purpose: recipes(purpose, 384, steep, free)[0].spelling for purpose in PURPOSES}
 
     assert set(PURPOSES) == set(get_args(Use))
 
@@ -300,20 +300,19 @@ def test_the_recipes_are_spelled_right_and_cut_for_similarity_alone():
         "topic": "ridge(4)",
         "all": "soft-sif+ridge(1)",
     }
-    assert all(
-        row.calibrator for purpose in PURPOSES for ladder in recipes(purpose, 768, True).values() for row in ladder
-    )
+    both = [recipes(purpose, 768, steep, True) for purpose in PURPOSES for steep in (True, False)]
+    assert all(row.calibrator for ladder in both for row in ladder)
 
 
 def test_few_sentences_have_a_gentle_map_for_search():
-    ladder = [row.spelling for row in recipes("search", 384, False)[False]]
+    ladder = [row.spelling for row in recipes("search", 384, False, False)]
     forms = ["sif+ridge(16)", "ridge(16)"]
     assert ladder == [*(f"{form}+crops" for form in forms), *forms]  # of vectors there are no crops
 
 
 def test_a_pooling_of_one_token_is_kept_unless_a_purpose_is_named():
     def first(purpose, **options):
-        return recipes(purpose, 384, False, **options)[False][0].spelling
+        return recipes(purpose, 384, False, False, **options)[0].spelling
 
     assert (first("all", one_token=True), first("search", one_token=True)) == ("ridge(1)", "sif+ridge(16)+crops")
     assert (first("all"), first("all", n=FEW - 1)) == ("soft-sif+ridge(50)+crops", "faint-sif+ridge(50)+crops")
@@ -338,8 +337,8 @@ SPREAD = ["faint-sif+abtt(1)", "faint-sif"]
     ],
 )
 def test_what_takes_the_place_of_a_vetoed_recipe(purpose, words, one_token, spread, steep):
-    found = fallbacks(purpose, words, one_token)
-    assert [[row.spelling for row in found[key]] for key in (False, True)] == [spread, steep]
+    found = [fallbacks(purpose, words, few, one_token) for few in (False, True)]
+    assert [[row.spelling for row in ladder] for ladder in found] == [spread, steep]
 
 
 def test_wide_vectors_are_made_narrow_enough_for_an_index():
