@@ -10,8 +10,7 @@ import numpy as np
 from sklearn.cluster import KMeans
 
 from bertflow.array_types import Float64
-from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.retrieval.comparing import Comparison, compare_systems
+from bertflow.retrieval.comparing import Comparison, Named, compare_systems
 from bertflow.scoring.drift import STRANGE, Excess
 from bertflow.similarity import unit_rows
 from bertflow.tables import Section
@@ -40,12 +39,7 @@ class AskedQueries:
 
     @classmethod
     def of(
-        cls,
-        queries: Sequence[str],
-        texts: Sequence[str],
-        systems: Sequence[tuple[str, SentenceEncoder]],
-        percentiles: Float64 | None,
-        seed: int,
+        cls, queries: Sequence[str], texts: Sequence[str], systems: Named, percentiles: Float64 | None, seed: int
     ) -> "AskedQueries":
         """Look at queries among texts.
 

@@ -45,20 +45,16 @@ class Documents(list[Document]):
 
     Args:
         documents: The documents.
-        lines: Number of lines of the text, those included that are empty; None counts those of the documents.
+        lines: Number of lines of the text, those included that are empty; 0 counts those of the documents.
         unit: What is counted: lines, rows, the cells of rows, or vectors.
         columns: Where a table holds them; None for plain text.
     """
 
     def __init__(
-        self,
-        documents: Iterable[Document],
-        lines: int | None = None,
-        unit: str = "lines",
-        columns: TextColumns | None = None,
+        self, documents: Iterable[Document], lines: int = 0, unit: str = "lines", columns: TextColumns | None = None
     ) -> None:
         super().__init__(documents)
-        self.lines = sum(one.lines for one in self) if lines is None else lines
+        self.lines = lines or sum(one.lines for one in self)
         self.unit, self.columns = unit, columns
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -195,14 +195,9 @@ def _source(model: str | Path, **options: Any) -> dict[str, Any]:
 
 
 def put_answers(
-    action: Literal["add", "update"],
-    index: Index,
-    given: Answers,
-    columns: str | None,
-    options: IndexOptions,
-    progress: bool | None,
+    action: str, index: Index, given: Answers, columns: str | None, options: IndexOptions, progress: bool | None
 ) -> IndexInfo:
-    """Add or replace answers, once it is known that the index and its encoder can be opened."""
+    """Add or (action "update") replace answers, once it is known that the index and its encoder can be opened."""
     require_file(index, action)
     opening = opener(index, options)
     answers = _read(given, columns)

@@ -11,7 +11,7 @@ sorted by score, then by id. The rows of a collection are read a part at a time 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -32,6 +32,9 @@ ROUNDING = 4 * float(np.finfo(np.float32).eps)
 TOGETHER, GROUPS, PAIRS = 16, 128, 50_000
 """Numbers for random pairs: rows that are read at one place, places, and pairs. No pair is of rows at one place, which
 may be of one document."""
+
+Right: TypeAlias = Mapping[str, frozenset[str]]
+"""Questions, each with the ids of its right answers."""
 
 
 @dataclass(frozen=True)
@@ -121,9 +124,7 @@ class Scan:
         return np.sort(COSINE.paired(x[first[apart]], x[second[apart]]))
 
 
-def ranks_of(
-    source: Iterable[Phrases], questions: Floats, right: Mapping[str, frozenset[str]], where: object
-) -> list[Int64]:
+def ranks_of(source: Iterable[Phrases], questions: Floats, right: Right, where: object) -> list[Int64]:
     """Ranks of the right answers of each question (q, dim), rising, from 1; of equal scores wrong ones first.
 
     All embeddings are read twice: for the scores of the right answers, and for how many others are above them.
