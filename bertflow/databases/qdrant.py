@@ -164,9 +164,8 @@ class QdrantCollection(AbstractCollection):
         points = []
         for key, vector, point in zip(rows.ids, rows.vectors.tolist(), rows.payload, strict=True):
             every: Any = {**_vectors(point), name: vector}
-            points.append(
-                models.PointStruct(id=key, vector=vector if [*every] == [""] else every, payload=point.payload)
-            )
+            named = vector if [*every] == [""] else every
+            points.append(models.PointStruct(id=key, vector=named, payload=point.payload))
         for some in chunks(points, BATCH):
             client.upsert(self.name, some, wait=True)
 

@@ -88,9 +88,8 @@ class Comparison(AbstractResult):
     def answer(self) -> Iterator[Section]:
         """One query, if there is one whose nearest text is another one."""
         told = (min(self.shown, key=lambda one: one.first[0] == one.second[0]),)
-        yield replace(self, shown=told).section(
-            [*poolings_differ(self.poolings), f"{len(self.shown)} of the queries: {REST}.", UNJUDGED], BRIEF
-        )
+        lines = [*poolings_differ(self.poolings), f"{len(self.shown)} of the queries: {REST}.", UNJUDGED]
+        yield replace(self, shown=told).section(lines, BRIEF)
 
     def section(self, lines: Sequence[str] = (), width: int = WIDTH) -> Section:
         """The table, with this many characters of a text; after it how much changed, and ``lines``."""

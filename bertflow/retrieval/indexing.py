@@ -70,11 +70,9 @@ class IndexInfo(AbstractResult):
 
     def answer(self) -> Iterator[str]:
         """One line."""
-        how = (
-            f"calibrated by {self.calibrator} ({self.digest[:8]})"
-            if self.digest
-            else uncalibrated(self.recipe.get("pooling"))
-        )
+        how = uncalibrated(self.recipe.get("pooling"))
+        if self.digest:
+            how = f"calibrated by {self.calibrator} ({self.digest[:8]})"
         split = f" split by {self.chunks}" if self.chunks else ""
         yield f"{self.path}: {how_many(self.answers, 'answers')}{split}, {how_many(self.phrases, 'phrases')}, {how}"
 

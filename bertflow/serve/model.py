@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 
-from bertflow.array_types import Float32
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.closed_forms import Ridge, Whitening
 from bertflow.encoder.abstract import Role, SentenceEncoder, encode_as
@@ -102,10 +101,8 @@ class ServedModel:
             )
         return int(tokenized.lengths.sum()), tokenized.truncated
 
-    def embed(
-        self, role: Role, requests: Sequence[Sequence[str]], watch: Callable[[Role, Float32], object]
-    ) -> list[Found | RequestError]:
-        """What each request gets; ``watch`` gets the raw embeddings.
+    def embed(self, role: Role, requests: Sequence[Sequence[str]], metrics: Metrics) -> list[Found | RequestError]:
+        """What each request gets; the metrics look at the raw embeddings.
 
         If the joined pass fails, each request is tried alone, to find the one at fault.
         """
@@ -119,8 +116,8 @@ class ServedModel:
         except BertflowError as error:
             if len(requests) == 1:
                 return [RequestError(str(error), "input")]
-            return [self.embed(role, [one], watch)[0] for one in requests]
-        watch(role, raw)
+            return [self.embed(role, [one], metrics)[0] for one in requests]
+        metrics.watch(role, raw)
         bounds = pairwise(accumulate(map(len, requests), initial=0))
         return [Found(x[start:stop], 0, raw[start:stop], before[start:stop]) for start, stop in bounds]
 
@@ -228,7 +225,7 @@ class Batcher:
     async def _embed(self, role: Role, jobs: Sequence[_Job]) -> None:
         """Embed texts of one role together, and answer."""
         try:
-            found = await self._in_thread(self._model.embed, role, [job.texts for job in jobs], self._metrics.watch)
+            found = await self._in_thread(self._model.embed, role, [job.texts for job in jobs], self._metrics)
         except RequestError as error:
             found = [error] * len(jobs)
         for job, one in zip(jobs, found, strict=True):
