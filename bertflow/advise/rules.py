@@ -165,10 +165,11 @@ def rule(known: Known, vetoes: Callable[[str], Sequence[str]]) -> Ruling:
     worse = {name: said for name in asked if (said := _found_worse(known.evidence[0], name, known.purpose))}
     recipe = "" if known.refused or known.recipe in worse else known.recipe
     safe = "" if known.safe in worse else known.safe
-    wanted, standing = _wanted(known, recipe, safe)
-    gave_way = bool(known.recipe and not recipe) and (wanted, standing) == (safe, LIKELY)
+    wanted, proved = _wanted(known, recipe, safe)
+    likely = wanted != RAW and not proved
+    gave_way = bool(known.recipe and not recipe) and likely and wanted == safe
     signs = () if wanted == RAW else vetoes(known.recipe if gave_way else wanted)
-    ruling = Ruling(known, worse, wanted, standing == PROVEN, gave_way, signs, wanted, standing == LIKELY)
+    ruling = Ruling(known, worse, wanted, proved, gave_way, signs, wanted, likely)
     if not ruling.vetoed:
         return ruling
     harmful = bool(safe and vetoes(safe))
@@ -180,14 +181,12 @@ def looks_raw(raw: Geometry, shape: Shape) -> bool:
     return shape.raw and not raw.centered
 
 
-def _wanted(known: Known, recipe: str, safe: str) -> tuple[str, str]:
-    """The candidate that evidence or geometry asks for, and its standing; raw for none."""
+def _wanted(known: Known, recipe: str, safe: str) -> tuple[str, bool]:
+    """The candidate that evidence or geometry asks for, raw for none; and whether evidence proves it."""
     for first in known.evidence[:1]:
         if first.chosen and first.proves and (not known.mined or known.purpose == "search" or known.untuned):
-            return first.chosen, PROVEN
-    if recipe and known.untuned:
-        return recipe, LIKELY
-    return (safe, LIKELY) if safe else (RAW, "")
+            return first.chosen, True
+    return (recipe if recipe and known.untuned else safe or RAW), False
 
 
 def _found_worse(first: Judgement, name: str, purpose: str) -> str:

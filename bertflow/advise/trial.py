@@ -137,7 +137,7 @@ class Findings:
         preset: Purpose = "similarity" if request.purpose == "topic" else request.purpose
         systems = trying.fit_candidates(case.source, plan.tried, fitted, seed, preset)
         judged = tuple(one.judge(systems, request.resamples, seed) for one in case.evidence)
-        likely = [name for name in plan.likely.get(shape.steep, []) if name in systems and looks_raw(raw, shape)]
+        likely = [name for name in plan.likely[shape.steep] if name in systems and looks_raw(raw, shape)]
         proven = any(one.limited(plan.usable).proves for one in judged[:1])
         doubted = likely and not proven and not shape.bare and request.purpose != "topic"
         stand_in = _ask_docstrings(case, {name: systems[name] for name in (RAW, *likely)}) if doubted else None
