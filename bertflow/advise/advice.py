@@ -176,8 +176,8 @@ class Advice(AbstractResult):
         elif self.standing in (LIKELY, GENTLE) or self.beside:
             queries = f"{FEWEST_LABELS} pairs of a query and its text"
             more = f"{FEWEST_LABELS} labeled pairs or more (--ask 100 writes pairs to label)"
-            for one in (one for one in self.evidence[:1] if not one.evidence.mined):
-                more = queries if one.proves else f"more pairs (the {len(one.evidence):,} given are no proof)"
+            if self.evidence and not (first := self.evidence[0]).evidence.mined:
+                more = queries if first.proves else f"more pairs (the {len(first.evidence):,} given are no proof)"
             more = queries if PROOF_BY_QUERIES in self.reasons else more
             yield f"prove     with {'the text of the vectors and ' * lacks_text(self.encoder.raw)}--labels FILE, {more}"
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from pkgutil import resolve_name
-from types import MappingProxyType
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
 from bertflow.array_types import Float32
@@ -20,7 +19,6 @@ Given = TypeVar("Given")
 Id: TypeAlias = str | int
 Part: TypeAlias = dict[str, Any]
 """Rows of a collection, as JSON: a range of keys, or places in one version of it."""
-NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ class CollectionRows:
     ids: list[Id]
     vectors: Float32
     payload: Any
-    bad: Mapping[int, str] = field(default_factory=lambda: NOTHING)
+    bad: Mapping[int, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -72,7 +70,7 @@ class CollectionRows:
     def kept(self, places: Sequence[int], vectors: Float32) -> "CollectionRows":
         """Rows at some places, with other vectors, which are those of these places already."""
         payload = self.payload.take(places) if hasattr(self.payload, "take") else [self.payload[at] for at in places]
-        return replace(self, ids=[self.ids[at] for at in places], vectors=vectors, payload=payload, bad=NOTHING)
+        return replace(self, ids=[self.ids[at] for at in places], vectors=vectors, payload=payload, bad={})
 
 
 @dataclass(frozen=True)
