@@ -176,10 +176,8 @@ class Advice(AbstractResult):
         elif self.standing in (LIKELY, GENTLE) or self.beside:
             queries = f"{FEWEST_LABELS} pairs of a query and its text"
             more = f"{FEWEST_LABELS} labeled pairs or more (--ask 100 writes pairs to label)"
-            for judged in (one for one in self.evidence[:1] if not one.evidence.mined):
-                one = judged.evidence
-                n = sum(map(len, (one.judging, one.choosing)[: 1 if one.asked else 2]))
-                more = queries if judged.proves else f"more pairs (the {n:,} given are no proof)"
+            if self.evidence and not (first := self.evidence[0]).evidence.mined:
+                more = queries if first.proves else f"more pairs (the {len(first.evidence):,} given are no proof)"
             more = queries if PROOF_BY_QUERIES in self.reasons else more
             yield f"prove     with {'the text of the vectors and ' * lacks_text(self.encoder.raw)}--labels FILE, {more}"
 
@@ -235,12 +233,10 @@ class Advice(AbstractResult):
         require_place(folder, folder=True, new=True)
         with atomic_folder(folder) as aside:
             place = aside / self._place
-            if (kept := self._kept(self.encoder)) is None:
-                place.mkdir()
-            else:
-                kept.save(place)
-            if self.beside and (kept := self._kept(self.beside_encoder)) is not None:
-                kept.save(aside / BESIDE)
+            written = {place: self.encoder} | ({aside / BESIDE: self.beside_encoder} if self.beside else {})
+            for path, encoder in written.items():
+                if (kept := self._kept(encoder)) is not None:
+                    kept.save(path)
             self.scores.save(place)
             if self.domain:
                 self.domain.save(place)

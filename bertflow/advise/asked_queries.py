@@ -10,9 +10,8 @@ import numpy as np
 from sklearn.cluster import KMeans
 
 from bertflow.array_types import Float64
-from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.retrieval.comparing import Comparison, compare_systems
-from bertflow.scoring.drift import STRANGE, Outside
+from bertflow.retrieval.comparing import Comparison, Named, compare_systems
+from bertflow.scoring.drift import STRANGE, Excess
 from bertflow.similarity import unit_rows
 from bertflow.tables import Section
 
@@ -33,19 +32,14 @@ class AskedQueries:
     """
 
     percentile: float | None
-    outside: Outside | None
+    outside: Excess | None
     reached: int
     clusters: int
     comparison: Comparison
 
     @classmethod
     def of(
-        cls,
-        queries: Sequence[str],
-        texts: Sequence[str],
-        systems: Sequence[tuple[str, SentenceEncoder]],
-        percentiles: Float64 | None,
-        seed: int,
+        cls, queries: Sequence[str], texts: Sequence[str], systems: Named, percentiles: Float64 | None, seed: int
     ) -> "AskedQueries":
         """Look at queries among texts.
 
@@ -62,7 +56,7 @@ class AskedQueries:
         nearest = KMeans(clusters, n_init=1, random_state=seed).fit(x).predict(asked)
         return cls(
             percentile=None if percentiles is None else float(np.median(percentiles)),
-            outside=None if percentiles is None else Outside(int((percentiles <= STRANGE).sum()), len(percentiles)),
+            outside=None if percentiles is None else Excess(int((percentiles <= STRANGE).sum()), len(percentiles)),
             reached=len(np.unique(nearest)),
             clusters=clusters,
             comparison=compare_systems(systems, queries, texts, seed),

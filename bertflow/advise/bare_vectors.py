@@ -91,13 +91,12 @@ def lacks_text(encoder: SentenceEncoder) -> bool:
 
 
 def _rows_of(source: EmbeddingStore | Vectors, places: NDArray[np.integer[Any]]) -> Float32:
-    """Rows by their numbers, which may repeat, in that order; a file is read a block at a time."""
+    """Rows by their numbers: of a store in any order; of a file rising ones, and it is read a block at a time."""
     if isinstance(source, EmbeddingStore):
         return np.asarray(source.rows(places), dtype=np.float32)
     found, first = [], 0
-    wanted, back = np.unique(places, return_inverse=True)
     for block in source.blocks():
-        inside = wanted[slice(*np.searchsorted(wanted, (first, first + len(block))))]
+        inside = places[slice(*np.searchsorted(places, (first, first + len(block))))]
         found.append(block[inside - first].astype(np.float32))
         first += len(block)
-    return np.concatenate(found)[back]
+    return np.concatenate(found)

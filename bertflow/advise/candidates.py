@@ -64,14 +64,14 @@ def parse_candidates(spelling: str | None) -> list[SystemSpec]:
 
 
 def select_candidates(
-    rows: Sequence[SystemSpec], source: SharedPass, dim: int, n: int
+    rows: Sequence[SystemSpec], source: SharedPass, n: int
 ) -> tuple[dict[SystemSpec, str], dict[str, str]]:
-    """Candidates that n sentences of ``dim`` dimensions can be fitted on.
+    """Candidates that n sentences can be fitted on.
 
     Returns:
         Candidate -> its pooling; and for the others, spelling -> why it is left out.
     """
-    kept, left_out = {}, {}
+    kept, left_out, dim = {}, {}, source.own.dim
     own = parse_pooling(source.own_pooling) if source.recipe is not None else None
     counts = own is not None and own.tokens != "pooler" and not own.counted
     for row in rows:
@@ -91,34 +91,25 @@ def select_candidates(
 
 
 def add_likely(
-    tried: dict[SystemSpec, str],
-    source: SharedPass,
-    dim: int,
-    n: int,
-    keep: bool,
-    rows: Mapping[bool, Sequence[SystemSpec]],
-) -> dict[bool, list[str]]:
-    """Add the recipes that are used without proof; the spectrum of the embeddings will decide between the two.
+    tried: dict[SystemSpec, str], source: SharedPass, n: int, keep: bool, ladder: Sequence[SystemSpec]
+) -> list[str]:
+    """Add the recipes that are used without proof.
 
     Args:
         tried: Candidate -> its pooling; grows.
         source: The encoder.
-        dim: Its width.
         n: Number of sentences.
         keep: Whether to add what is likely best for the encoder's own pooling, too.
-        rows: Result of ``likely.recipes``.
+        ladder: Recipes, of which the first that can be fitted is used.
 
     Returns:
-        The candidates for both cases, the first one by default; none where nothing can be fitted.
+        The candidates, the first one by default; none where nothing can be fitted.
     """
-    found: dict[bool, list[str]] = {}
-    for steep, ladder in rows.items():
-        usable = select_candidates(ladder, source, dim, n)[0]
-        own = (row for row in usable if row.pooling is None)
-        first = [next(iter(usable), None), next(own, None) if keep else None]
-        tried.update((row, usable[row]) for row in first if row and row not in tried)
-        found[steep] = list(dict.fromkeys(row.spelling for row in first if row))
-    return found
+    usable = select_candidates(ladder, source, n)[0]
+    own = (row for row in usable if row.pooling is None)
+    first = [next(iter(usable), None), next(own, None) if keep else None]
+    tried.update((row, usable[row]) for row in first if row and row not in tried)
+    return list(dict.fromkeys(row.spelling for row in first if row))
 
 
 @working("fitting the candidates")
@@ -168,14 +159,14 @@ def _first(flow: FlowCalibrator, k: int) -> FlowCalibrator:
     return reduced
 
 
-def estimate_time(encoder: SentenceEncoder, sentences: Sequence[str], rows: int, flows: int) -> str:
+def estimate_time(encoder: SentenceEncoder, sentences: Sequence[str], n: int, rows: Mapping[SystemSpec, str]) -> str:
     """How long the work will take, from a sample of it.
 
     Args:
         encoder: One that remembers what it embedded, so that the sample is not lost.
         sentences: All sentences that will be encoded.
-        rows: Number of sentences that a flow is fitted on.
-        flows: Number of flows.
+        n: Number of sentences that a flow is fitted on.
+        rows: Candidate -> its pooling; flows of one pooling are one fit.
 
     Returns:
         One line.
@@ -185,7 +176,8 @@ def estimate_time(encoder: SentenceEncoder, sentences: Sequence[str], rows: int,
     begin = time.perf_counter()
     encoder.encode(spread[1::2])
     encoding = (time.perf_counter() - begin) / SAMPLE * len(sentences)
-    parts = {"encoding": encoding} | ({"fitting flows": flows * _flow_seconds(rows, encoder.dim)} if flows else {})
+    flows = len({pooling for row, pooling in rows.items() if row.calibrator == "flow"})
+    parts = {"encoding": encoding} | ({"fitting flows": flows * _flow_seconds(n, encoder.dim)} if flows else {})
     times = {"about": sum(parts.values()) + OTHER} | parts
     total, *of = (f"{name} {s:.0f} s" if s < 90 else f"{name} {s / 60:.0f} min" for name, s in times.items())
     return f"{total} ({', '.join(of)})"

@@ -16,7 +16,6 @@ from bertflow.advise.likely import PURPOSES, Shape
 from bertflow.advise.reading import Document, Documents, read_documents
 from bertflow.advise.split import SplitText, split_text
 from bertflow.breadth import richness
-from bertflow.calibration.spelling import SystemSpec
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.cutting import unknown_share
@@ -90,11 +89,6 @@ class Request:
             do = "Leave it out." if given else "Leave it out, or give --keep_vectors instead of --vectors."
             raise UsageError(f"--vectors takes only the text of the vectors, got {wrong[0]}. {do}")
 
-    @cached_property
-    def rows(self) -> list[SystemSpec]:
-        """The candidates to try."""
-        return parse_candidates(self.candidates)
-
     @property
     def keeps(self) -> bool:
         """Whether only what maps the encoder's own embeddings is advised."""
@@ -112,6 +106,7 @@ class Case:
     """What is at hand.
 
     Attributes:
+        request: What is asked for.
         name: Name of the encoder.
         encoder: The encoder.
         source: The same with several poolings, which share a pass.
@@ -122,6 +117,7 @@ class Case:
         evidence: All evidence, the one that decides first.
     """
 
+    request: Request
     name: str
     encoder: SentenceEncoder
     source: SharedPass
@@ -154,16 +150,18 @@ class Case:
         # For search, pairs of a query and its text come before other labels.
         search = request.purpose == "search"
         evidence = sorted([*labeled, *mined], key=lambda one: search and one.choosing.kind != "retrieval")
-        return cls(name, encoder, SharedPass(encoder), text, split, queries, labeled, evidence)
+        return cls(request, name, encoder, SharedPass(encoder), text, split, queries, labeled, evidence)
 
     @cached_property
     def own(self) -> SentenceEncoder:
         """The encoder with its own pooling."""
         return self.source.pooled(self.source.own_pooling)
 
-    def chosen_by(self, request: Request) -> str:
+    @property
+    def labels_sha256(self) -> str:
         """Digest of the file of labels; empty where there is none, or other evidence decided."""
-        path = Path(request.labels).expanduser() if isinstance(request.labels, str | Path) else None
+        labels = self.request.labels
+        path = Path(labels).expanduser() if isinstance(labels, str | Path) else None
         return file_sha256(path) if path and path.is_file() and not self.evidence[0].mined else ""
 
     @cached_property
@@ -188,14 +186,15 @@ class Case:
         judging = (sentence for one in self.evidence for sentence in one.sentences)
         return list(dict.fromkeys([*self.split.fitted, *self.split.reference, *self.split.whole, *judging]))
 
-    def lines(self, purpose: str, bare: bool) -> list[str]:
-        """What is worth reading before anything is encoded; ``bare`` vectors have no encoder."""
-        pooling, split = self.encoder.describe().get("pooling", "as given"), self.split
+    @property
+    def lines(self) -> list[str]:
+        """What is worth reading before anything is encoded."""
+        pooling, split, request = self.encoder.describe().get("pooling", "as given"), self.split, self.request
         others = split.judged.replace("sentences", "others")
         return [
             f"encoder   {self.name}, {pooling}, width {self.own.dim}",
             f"text      {len(split.fitted):,} sentences to fit on, {len(split.whole):,} {others} for thresholds",
-            f"evidence  {announced(self.evidence, self.missing, purpose, bare)}",
+            f"evidence  {announced(self.evidence, self.missing, request.purpose, request.vectors is not None)}",
             *self.about_text,
         ]
 

@@ -63,8 +63,7 @@ class EvidenceKind:
     shown: Mapping[str, str]
 
 
-RANKED = ("hit@1", "mrr", "random_median_cosine", "random_p95_cosine")
-RANKING = {metric: METRIC_TITLES.get(metric, metric) for metric in RANKED}
+RANKING = {one: METRIC_TITLES.get(one, one) for one in ("hit@1", "mrr", "random_median_cosine", "random_p95_cosine")}
 LABELED: Mapping[str, EvidenceKind] = {
     "graded": EvidenceKind(
         "graded labels", "cosine_spearman", "agreement with your scores", {"cosine_spearman": "Spearman"}
@@ -103,6 +102,10 @@ class Evidence:
     def mined(self) -> bool:
         """Whether the text gave them, and no person."""
         return self.kind is MINED
+
+    def __len__(self) -> int:
+        """The number of pairs that were given."""
+        return len(self.judging) if self.asked else len(self.choosing) + len(self.judging)
 
     @property
     def sentences(self) -> list[str]:
@@ -165,8 +168,9 @@ def announced(evidence: Sequence[Evidence], missing: str, purpose: str, bare: bo
         agree = f"signs of narrow text{'' if bare else ', or a test on English docstrings,'} may veto it"
         likely = "the geometry says whether a change is likely to help"
         return f"{missing} So nothing can be proven here: {likely}; {agree}."
-    first, *others = evidence
-    beside = f"; {', '.join(_counted(one) for one in others)} are shown, too" if others else ""
+    first = evidence[0]
+    counts = [f"{len(one):,} {one.kind.title}" for one in evidence]
+    beside = f"; {', '.join(counts[1:])} are shown, too" if counts[1:] else ""
     if first.asked:
         return (
             f"{len(first.judging):,} of {first.asked:,} {first.kind.title} are filled in and decide: all of them "
@@ -175,11 +179,7 @@ def announced(evidence: Sequence[Evidence], missing: str, purpose: str, bare: bo
     broad = " if the text is not narrow" if first.mined else ""
     if first.mined and purpose != "search":
         return f"{len(first.judging):,} mined pairs test the likely change, and may prove it{broad}{beside}"
-    return f"{_counted(first)} decide: half choose the change; the others test it, and may prove it{broad}{beside}"
-
-
-def _counted(one: Evidence) -> str:
-    return f"{len(one.judging) if one.asked else len(one.choosing) + len(one.judging):,} {one.kind.title}"
+    return f"{counts[0]} decide: half choose the change; the others test it, and may prove it{broad}{beside}"
 
 
 @dataclass(frozen=True)

@@ -248,42 +248,39 @@ def reads_one_token(source: SharedPass) -> bool:
     return source.recipe is not None and parse_pooling(source.own_pooling).tokens in ONE_TOKEN
 
 
-def recipes(purpose: str, dim: int, free: bool, one_token: bool = False, n: int = FEW) -> dict[bool, list[SystemSpec]]:
-    """Recipes where few directions hold the variance (True), and where many do: the first that can be fitted is used.
+def recipes(purpose: str, dim: int, steep: bool, free: bool, one_token: bool = False, n: int = FEW) -> list[SystemSpec]:
+    """Recipes for a purpose: the first that can be fitted is used.
 
     Args:
         purpose: What the encoder is used for.
         dim: Width of the embeddings.
+        steep: Whether few directions hold the variance.
         free: Whether the layers may be chosen.
         one_token: Whether the encoder's own pooling reads one token.
         n: Number of sentences.
     """
-    found, kept, trusted = {}, one_token and purpose == "all", "soft-sif" if n >= FEW else "faint-sif"
-    for steep in (True, False):
-        form, gentle = linear_form(purpose, dim, steep or kept), MAPS.get(purpose)
-        tokens = "" if kept else (STEEP_TOKENS if steep else TOKENS).get(purpose, trusted)
-        layers = [FIRST_LAST, ""] if steep and free else [""]
-        pooled = [f"{tokens}{places}+{form}" for places in layers if tokens]
-        few = ([f"{tokens}+{gentle}"] if tokens else []) + [gentle] if gentle else SHORT
-        cropped = ["+crops"] if purpose in CROPPED and not (steep or kept) else []
-        rows = dict.fromkeys((*pooled, form, *few))
-        found[steep] = [parse_system(row + end) for end in (*cropped, "") for row in rows]
-    return found
+    kept, trusted = one_token and purpose == "all", "soft-sif" if n >= FEW else "faint-sif"
+    form, gentle = linear_form(purpose, dim, steep or kept), MAPS.get(purpose)
+    tokens = "" if kept else (STEEP_TOKENS if steep else TOKENS).get(purpose, trusted)
+    layers = [FIRST_LAST, ""] if steep and free else [""]
+    pooled = [f"{tokens}{places}+{form}" for places in layers if tokens]
+    few = ([f"{tokens}+{gentle}"] if tokens else []) + [gentle] if gentle else SHORT
+    cropped = ["+crops"] if purpose in CROPPED and not (steep or kept) else []
+    rows = dict.fromkeys((*pooled, form, *few))
+    return [parse_system(row + end) for end in (*cropped, "") for row in rows]
 
 
-def fallbacks(purpose: str, words: float, one_token: bool = False) -> dict[bool, list[SystemSpec]]:
+def fallbacks(purpose: str, words: float, steep: bool, one_token: bool = False) -> list[SystemSpec]:
     """What takes the place of a recipe that something speaks against: the first that can be fitted, in this order.
 
-    Where few directions hold the variance of other text as well (True), a mean in the place of one token costs search.
+    Where few directions hold the variance, a mean in the place of one token costs search.
 
     Args:
         purpose: What the encoder is used for.
         words: Different words of the text in 5,000.
+        steep: Whether few directions hold the variance of other text as well.
         one_token: Whether the encoder's own pooling reads one token.
     """
-    found, ladders = {}, SAFE_OF_TOPIC if purpose == "topic" else SAFE
-    for steep in (True, False):
-        kept = one_token and (steep or purpose != "search")
-        rows = parse_systems(ladders[steep or kept]) if purpose == "topic" or words >= FAINT else []
-        found[steep] = [row for row in rows if not (kept and row.pooling)]
-    return found
+    kept, ladders = one_token and (steep or purpose != "search"), SAFE_OF_TOPIC if purpose == "topic" else SAFE
+    rows = parse_systems(ladders[steep or kept]) if purpose == "topic" or words >= FAINT else []
+    return [row for row in rows if not (kept and row.pooling)]

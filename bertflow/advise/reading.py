@@ -39,34 +39,22 @@ class Document:
     lines: int = 1
     line: str = ""
 
-    @classmethod
-    def of(
-        cls, sentences: Iterable[str], pairs: Iterable[tuple[str, str]], lines: int = 1, line: str = ""
-    ) -> "Document":
-        """A document with those of the pairs that have enough words."""
-        enough = (pair for pair in pairs if all(map(is_long, pair)))
-        return cls(tuple(sentences), tuple(enough), lines, line)
-
 
 class Documents(list[Document]):
     """The documents of a text, in its order.
 
     Args:
         documents: The documents.
-        lines: Number of lines of the text, those included that are empty; None counts those of the documents.
+        lines: Number of lines of the text, those included that are empty; 0 counts those of the documents.
         unit: What is counted: lines, rows, the cells of rows, or vectors.
         columns: Where a table holds them; None for plain text.
     """
 
     def __init__(
-        self,
-        documents: Iterable[Document],
-        lines: int | None = None,
-        unit: str = "lines",
-        columns: TextColumns | None = None,
+        self, documents: Iterable[Document], lines: int = 0, unit: str = "lines", columns: TextColumns | None = None
     ) -> None:
         super().__init__(documents)
-        self.lines = sum(one.lines for one in self) if lines is None else lines
+        self.lines = lines or sum(one.lines for one in self)
         self.unit, self.columns = unit, columns
 
 
@@ -106,12 +94,18 @@ def _documents_of_lines(given: Iterable[str], whole: bool) -> Documents:
     return Documents((_document_of_block(block, whole) for block in blocks), len(cleaned))
 
 
+def _long_enough(*pairs: tuple[str, str]) -> tuple[tuple[str, str], ...]:
+    """The pairs that have enough words."""
+    return tuple(pair for pair in pairs if all(map(is_long, pair)))
+
+
 def _document_of_block(block: list[str], whole: bool) -> Document:
     parts = [] if whole else complete_sentences(block[0])
     if len(block) > 1:
-        return Document.of(block, zip(block[::2], block[1::2], strict=False), len(block))
+        return Document(tuple(block), _long_enough(*zip(block[::2], block[1::2], strict=False)), len(block))
     if len(parts) > 1 and block[0].startswith(parts[0]):
-        return Document.of(parts, [(parts[0], block[0][len(parts[0]) :].strip())], line=block[0])
+        pairs = _long_enough((parts[0], block[0][len(parts[0]) :].strip()))
+        return Document(tuple(parts), pairs, line=block[0])
     return Document(tuple(block))
 
 
@@ -119,7 +113,7 @@ def _documents_of_rows(table: TextTable, named: Sequence[str] | None) -> Documen
     columns = choose_columns(table, named)
     rows = list(table.usable(columns.names, _texts_of_row))
     if columns.paired:
-        found = [Document.of(filter(None, row), [(row[0], row[1])]) for row in rows if any(row)]
+        found = [Document(tuple(filter(None, row)), _long_enough((row[0], row[1]))) for row in rows if any(row)]
         if (n := sum(bool(one.pairs) for one in found)) < len(rows):
             columns = replace(columns, note=f"; {n:,} of {len(rows):,} rows have {LEAST_WORDS} words or more in both")
         return _refused_if_empty(Documents(found, len(rows), "rows", columns), table.name)

@@ -70,7 +70,7 @@ def reasons_of(ruling: Ruling) -> Iterator[str]:
         yield UNMOVED
     if not known.evidence:
         yield f"Whether a change improves ranking cannot be proven on this text: {known.missing}"
-    if known.shape is not None and ruling.system != ruling.safe and (ruling.likely or not known.evidence):
+    if ruling.system != ruling.safe and (ruling.likely or not known.evidence):
         yield f"{known.shape} {_history(known)}"
     if known.stand_in and not known.refused and (ruling.wanted == RAW or ruling.system == known.stand_in.chosen):
         yield _heard(known)
@@ -90,7 +90,7 @@ def _cosines(known: Known, system: str) -> str:
     said = f"Random pairs have cosine {raw.median:.2f} (90 % of them: {raw.p5:.2f} to {raw.p95:.2f}), {read}."
     if system != RAW or raw.centered:
         return said
-    return f"{said} {RESCALED_ALONE if known.shape is not None and known.shape.bare else RESCALED}"
+    return f"{said} {RESCALED_ALONE if known.shape.bare else RESCALED}"
 
 
 def _against(ruling: Ruling) -> list[str]:
@@ -149,7 +149,7 @@ def _not_measured(evidence: Evidence, purpose: str) -> str:
 def _without_flow(ruling: Ruling) -> str:
     """The preset that a candidate is without its flow; empty for none."""
     shape, purpose = ruling.known.shape, ruling.known.purpose
-    if shape is None or shape.steep or purpose != "similarity":
+    if shape.steep or purpose != "similarity":
         return ""
     same = parse_system(ruling.system).spelling.endswith(linear_form(purpose, shape.dim, shape.steep))
     return PRESET_OF[purpose] if same else ""
@@ -159,4 +159,4 @@ def _history(known: Known) -> str:
     """What such a geometry meant elsewhere."""
     if not known.untuned:
         return NOT_KNOWN
-    return UNKNOWN if known.shape is not None and known.shape.bare else HELPED
+    return UNKNOWN if known.shape.bare else HELPED

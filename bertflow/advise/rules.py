@@ -13,8 +13,9 @@ They apply in this order:
                   has such a thing and no pairs find it worse in the same sense; or else the encoder as it is
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 from bertflow.advise.evidence import Judgement, proven
 from bertflow.advise.likely import Geometry, Shape
@@ -34,23 +35,38 @@ class Known:
 
     Attributes:
         raw: Geometry of the raw embeddings.
-        shape: What the geometry of the plain mean says; None where that is unknown.
+        shape: What the geometry of the plain mean says.
         evidence: What each kind of evidence measured, the one that decides first.
         missing: Why there is no evidence, if there is none.
-        purpose: What the encoder is used for.
-        recipe: The candidate that is likely to help a raw encoder; empty for none.
-        stand_in: What pairs of other text say of likely candidates; None where they were not asked.
+        purpose: What the encoder is used for: a row of ``bertflow.advise.likely.PURPOSES``.
+        likely: The candidates to use where the geometry is that of raw encoders, the first one by default.
+        stand_in: What pairs of other text say of ``likely``; None where they were not asked.
         safe: The candidate that takes the place of one that something speaks against; empty for none.
     """
 
     raw: Geometry
-    shape: Shape | None
+    shape: Shape
     evidence: Sequence[Judgement]
     missing: str
     purpose: str
-    recipe: str
+    likely: Sequence[str]
     stand_in: Judgement | None
     safe: str
+
+    def limited(self, among: Collection[str]) -> Self:
+        """What is known where only some candidates may be advised."""
+        evidence, likely = [one.limited(among) for one in self.evidence], [one for one in self.likely if one in among]
+        if self.purpose != "search":
+            # Mined pairs measure search: for other uses they judge what is likely, and choose nothing.
+            evidence = [one.limited(likely) if one.evidence.mined else one for one in evidence]
+        stand_in = self.stand_in.limited(among) if self.stand_in and likely else None
+        safe = self.safe if self.safe in among else ""
+        return replace(self, evidence=evidence, likely=likely, stand_in=stand_in, safe=safe)
+
+    @property
+    def recipe(self) -> str:
+        """The candidate that is likely to help a raw encoder; empty for none."""
+        return (self.stand_in.chosen or "") if self.stand_in else next(iter(self.likely), "")
 
     @property
     def untuned(self) -> bool:
@@ -143,35 +159,34 @@ class Ruling:
         return GENTLE if self.replaced else LIKELY
 
 
-def rule(known: Known, vetoes: Callable[[str], Sequence[str] | None]) -> Ruling:
+def rule(known: Known, vetoes: Callable[[str], Sequence[str]]) -> Ruling:
     """Apply the rules; ``vetoes`` says of a candidate what speaks against it, where no labels prove it."""
     asked = [name for name in (known.recipe, known.safe) if name and known.evidence]
     worse = {name: said for name in asked if (said := _found_worse(known.evidence[0], name, known.purpose))}
     recipe = "" if known.refused or known.recipe in worse else known.recipe
     safe = "" if known.safe in worse else known.safe
-    wanted, standing = _wanted(known, recipe, safe)
-    gave_way = bool(known.recipe and not recipe) and (wanted, standing) == (safe, LIKELY)
-    signs = () if wanted == RAW else tuple(vetoes(known.recipe if gave_way else wanted) or ())
-    ruling = Ruling(known, worse, wanted, standing == PROVEN, gave_way, signs, wanted, standing == LIKELY)
+    wanted, proved = _wanted(known, recipe, safe)
+    likely = wanted != RAW and not proved
+    gave_way = bool(known.recipe and not recipe) and likely and wanted == safe
+    signs = () if wanted == RAW else vetoes(known.recipe if gave_way else wanted)
+    ruling = Ruling(known, worse, wanted, proved, gave_way, signs, wanted, likely)
     if not ruling.vetoed:
         return ruling
     harmful = bool(safe and vetoes(safe))
     return replace(ruling, system=RAW if harmful else safe or RAW, likely=not harmful)
 
 
-def looks_raw(raw: Geometry, shape: Shape | None) -> bool:
+def looks_raw(raw: Geometry, shape: Shape) -> bool:
     """Whether the geometry is that of encoders that calibration helped."""
-    return shape is not None and shape.raw and not raw.centered
+    return shape.raw and not raw.centered
 
 
-def _wanted(known: Known, recipe: str, safe: str) -> tuple[str, str]:
-    """The candidate that evidence or geometry asks for, and its standing; raw for none."""
+def _wanted(known: Known, recipe: str, safe: str) -> tuple[str, bool]:
+    """The candidate that evidence or geometry asks for, raw for none; and whether evidence proves it."""
     for first in known.evidence[:1]:
         if first.chosen and first.proves and (not known.mined or known.purpose == "search" or known.untuned):
-            return first.chosen, PROVEN
-    if recipe and known.untuned:
-        return recipe, LIKELY
-    return (safe, LIKELY) if safe else (RAW, "")
+            return first.chosen, True
+    return (recipe if recipe and known.untuned else safe or RAW), False
 
 
 def _found_worse(first: Judgement, name: str, purpose: str) -> str:

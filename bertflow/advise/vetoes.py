@@ -40,13 +40,13 @@ class Vetoes:
         self, systems: Systems, text: SplitText, queries: Sequence[str], safe: Collection[str], gentle: Collection[str]
     ) -> None:
         self._systems, self._text, self._safe, self._gentle = systems, text, safe, gentle
-        self._queries, self._nearest, self._said = queries[:MOST_ASKING], cache(self._ranked), cache(self._of_text)
+        self._queries, self._nearest = queries[:MOST_ASKING], cache(self._ranked)
 
     def __call__(self, name: str) -> tuple[str, ...]:
         """All that is said of a candidate, by its name."""
         shared = share_in_common(self._nearest(RAW), self._nearest(name))
         few = f"Of the {SHARED} nearest texts, only {100 * shared:.0f} % stay the same with {name}."
-        whatever = () if name in self._safe else self._said(name in self._gentle)
+        whatever = () if name in self._safe else self._of_text(name in self._gentle)
         return (*whatever, *([few] if shared < FEWEST_SHARED else []))
 
     @cached_property

@@ -119,9 +119,7 @@ def calibrated(
     def make(x: Sequence[Float32]) -> Floats:
         if odd := odd_rows(np.asarray(x)).tolist():
             got = {at: x[at][~np.isfinite(x[at])][0] for at in odd}
-            raise BadRowsError(
-                {at: f"vectors must be finite, got {one}. Leave the row out." for at, one in got.items()}
-            )
+            raise BadRowsError({at: f"vectors must be finite, got {got[at]}. Leave the row out." for at in odd})
         z = np.asarray(x) if fitted is None else fitted.transform(x)
         if fitted and (zeros := np.flatnonzero(~z.any(1)).tolist()):
             raise BadRowsError(dict.fromkeys(zeros, "comes out as zeros, which have no direction. Leave the row out."))

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bertflow.array_types import Float32
+from bertflow.data.corpus import chunks
 from bertflow.data.vectors import LISTS, matrix_of_lists
 from bertflow.errors import DataError, needs
 from bertflow.retrieval.address import Address
@@ -39,7 +40,6 @@ WITHOUT_PRODUCTS = {"IvfPq": "IvfSq", "IvfRq": "IvfSq", "IvfHnswPq": "IvfHnswSq"
 """What stands in for an index of product quantization where the width is not a multiple of 8, as it wants."""
 SCALAR = ("BTree", "Bitmap", "LabelList")
 """Indexes of other columns that a target gets as well."""
-QUOTE = "'"
 IDS = 500
 """Ids in one query."""
 
@@ -180,11 +180,8 @@ class LanceCollection(AbstractCollection):
     def fetch(self, ids: Sequence[Id]) -> CollectionRows:
         """Some rows, a few hundred in a query."""
         table, column, found = self.table(), self.id(), []
-        for start in range(0, len(ids), IDS):
-            some = ids[start : start + IDS]
-            listed = ", ".join(
-                str(one) if isinstance(one, int) else f"'{one.replace(QUOTE, 2 * QUOTE)}'" for one in some
-            )
+        for some in chunks(ids, IDS):
+            listed = ", ".join(str(one) if isinstance(one, int) else "'" + one.replace("'", "''") + "'" for one in some)
             found.append(table.search().where(f"`{column}` IN ({listed})").limit(None).to_arrow())
         rows = pa.concat_tables(found) if found else table.schema.empty_table()
         places = {one: at for at, one in enumerate(rows[column].to_pylist())}

@@ -13,6 +13,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Self
 from urllib.parse import unquote
@@ -21,6 +22,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from bertflow.array_types import Float32
+from bertflow.data.corpus import chunks
 from bertflow.errors import DataError, UsageError, needs
 from bertflow.retrieval.address import Address
 from bertflow.retrieval.collections import AbstractCollection, CollectionFacts, CollectionRows, Id, Part, Switch
@@ -162,11 +164,10 @@ class QdrantCollection(AbstractCollection):
         points = []
         for key, vector, point in zip(rows.ids, rows.vectors.tolist(), rows.payload, strict=True):
             every: Any = {**_vectors(point), name: vector}
-            points.append(
-                models.PointStruct(id=key, vector=vector if [*every] == [""] else every, payload=point.payload)
-            )
-        for start in range(0, len(points), BATCH):
-            client.upsert(self.name, points[start : start + BATCH], wait=True)
+            named = vector if [*every] == [""] else every
+            points.append(models.PointStruct(id=key, vector=named, payload=point.payload))
+        for some in chunks(points, BATCH):
+            client.upsert(self.name, some, wait=True)
 
     def finish(self, source: Self) -> None:
         """Make the indexes of payload that ``source`` has, and wait until the server has built its own."""
@@ -182,8 +183,8 @@ class QdrantCollection(AbstractCollection):
         """The nearest points; local mode is always exact."""
         using, params = self.vector or None, None if self._folder else models.SearchParams(exact=exact)
         asked = [models.QueryRequest(query=one, using=using, limit=k, params=params) for one in queries.tolist()]
-        starts, client = range(0, len(asked), BATCH), self._connected()
-        answers = [one for at in starts for one in client.query_batch_points(self.name, asked[at : at + BATCH])]
+        client = self._connected()
+        answers = chain.from_iterable(client.query_batch_points(self.name, some) for some in chunks(asked, BATCH))
         return [[_plain(point.id) for point in answer.points] for answer in answers]
 
     def fetch(self, ids: Sequence[Id]) -> CollectionRows:

@@ -156,7 +156,8 @@ def embed_with_ray(
     require_between(1, files=len(files), workers=workers, piece=piece)
     output = Path(output).absolute()
     pieces = cut(files, piece)
-    job = RayManifest(make().describe(), column, pieces).begin(output)
+    manifest = RayManifest(make().describe(), column, pieces)
+    job = manifest.begin(output)
     for number, mark in job.marks().items():
         if pieces[number].digest(column) != mark.text:
             raise DataError(
@@ -167,15 +168,14 @@ def embed_with_ray(
         rows = ray.data.from_items([{"number": number} for number in left], override_num_blocks=len(left))
         embedded = rows.map(
             cast(Callable[[dict[str, Any]], dict[str, Any]], _Worker),  # Ray calls the class, then what it gives
-            fn_constructor_args=(make, job, pieces, column),
+            fn_constructor_args=(make, job, manifest),
             compute=ray.data.ActorPoolStrategy(size=min(workers, len(left))),
             **cast(dict[str, Any], resources or {"num_cpus": 1}),
         )
         for _ in embedded.iter_rows():
             pass  # a worker returns the number of the piece that it has written
-    arrays = (
-        read_arrays([*job.paths(one).values()][1], Moments.ARRAYS, Moments.OPTIONAL) for one in range(len(pieces))
-    )
+    paths = (output / f"moments/{name}.safetensors" for name in job.names)
+    arrays = (read_arrays(path, Moments.ARRAYS, Moments.OPTIONAL) for path in paths)
     parts = [part for part in map(Moments.from_arrays, arrays) if part.n]
     if not parts:
         raise DataError(f"{', '.join(map(str, files))} should hold text, but all rows are blank. Give text.")
@@ -188,10 +188,8 @@ def embed_with_ray(
 class _Worker:
     """An encoder, kept from piece to piece."""
 
-    def __init__(
-        self, make: Callable[[], SentenceEncoder], job: jobs.Job[PieceMark], pieces: Sequence[Piece], column: str
-    ) -> None:
-        self.encoder, self.job, self.pieces, self.column = make(), job, pieces, column
+    def __init__(self, make: Callable[[], SentenceEncoder], job: jobs.Job[PieceMark], manifest: RayManifest) -> None:
+        self.encoder, self.job, self.manifest = make(), job, manifest
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         self.job.work(self.write, parts=[int(row["number"])], lock=jobs.unlocked)
@@ -199,14 +197,14 @@ class _Worker:
 
     def write(self, number: int) -> None:
         """Embed a piece."""
-        piece, dim = self.pieces[number], self.encoder.dim
+        piece, dim = self.manifest.pieces[number], self.encoder.dim
         schema = pa.schema([("row", pa.int64()), ("vector", pa.list_(pa.float32(), dim))])
         total, digest = Moments(0, np.zeros(dim), np.zeros((dim, dim))), xxhash.xxh3_64()
         # The numbers of a vector do not repeat, so a dictionary of them would take more space.
         options = {"use_dictionary": False, "compression": "zstd"}
         vectors, moments = self.job.paths(number).values()
         with atomic_file(vectors) as aside, pq.ParquetWriter(aside, schema, **options) as writer:
-            for chunk in chunks(piece.read(self.column, digest), BLOCK):
+            for chunk in chunks(piece.read(self.manifest.column, digest), BLOCK):
                 numbers, sentences = zip(*chunk, strict=True)
                 x = self.encoder.encode(sentences, progress=False)
                 total = total.merge(Moments.of(x))

@@ -10,20 +10,19 @@ wanted, every one is compared and none is missed.
     AnswerIndex.open("faq.index", encoder, search=UsearchSearch())
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from bertflow.array_types import Float32, Float64, Int64
+from bertflow.data.corpus import chunks
 from bertflow.errors import DataError, needs
 from bertflow.files import atomic_file
-from bertflow.retrieval.storage import Storage
+from bertflow.retrieval.storage import ROWS, Storage
 
 with needs("usearch", "search"):
     from usearch.index import Index
 
-ROWS = 8192
-"""Phrases that are added at a time."""
 LOOK = 256
 """How many neighbors a search keeps (``expansion_search``); more finds more, but is slower."""
 FEW = 20_000
@@ -57,13 +56,13 @@ class UsearchSearch:
         current = found == [path]
         same = np.intersect1d(held, stored)
         if not current:  # of an earlier content, or of a copy of the index that went another way
-            same = np.concatenate([same[:0], *(_equal(graph, storage, part) for part in _parts(same))])
+            same = np.concatenate([same[:0], *(_equal(graph, storage, part) for part in chunks(same.tolist(), ROWS))])
         gone, new = np.setdiff1d(held, same), np.setdiff1d(stored, same)
         if len(gone):
             graph.remove(gone.astype(np.uint64))
-        for part in _parts(new):
+        for part in chunks(new.tolist(), ROWS):
             threads = 1 if len(graph) < FEW else 0
-            graph.add(part.astype(np.uint64), storage.vectors(part.tolist()), threads=threads)
+            graph.add(np.array(part, np.uint64), storage.vectors(part), threads=threads)
         if not current:
             with atomic_file(path) as aside:
                 graph.save(str(aside))
@@ -87,10 +86,7 @@ class UsearchSearch:
             count = min(4 * count, len(self._graph))
 
 
-def _parts(numbers: Int64) -> Iterator[Int64]:
-    return (numbers[start : start + ROWS] for start in range(0, len(numbers), ROWS))
-
-
-def _equal(graph: Index, storage: Storage, numbers: Int64) -> Int64:
+def _equal(graph: Index, storage: Storage, numbers: list[int]) -> Int64:
     """The phrases whose embeddings in the graph are those of the index."""
-    return numbers[(np.array(graph.get(numbers.astype(np.uint64))) == storage.vectors(numbers.tolist())).all(1)]
+    same = (np.array(graph.get(np.array(numbers, np.uint64))) == storage.vectors(numbers)).all(1)
+    return np.array(numbers, np.int64)[same]

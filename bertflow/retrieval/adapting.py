@@ -27,7 +27,6 @@ from bertflow.moments import Moments
 from bertflow.opening import load
 from bertflow.progress import working
 from bertflow.results import AbstractResult
-from bertflow.retrieval import IndexOptions
 from bertflow.retrieval.indexing import opener
 from bertflow.similarity import unit_rows
 from bertflow.text_keys import hash_texts
@@ -86,8 +85,8 @@ def adapt_encoder(
     else:
         if given := given_options(options):
             raise UsageError(f"The encoder of an index is opened as it was saved. Leave --{given[0]} out.")
-        opens: IndexOptions = {"model": model if isinstance(model, str | Path) else None}
-        with opener(index, {**opens, "device": options.get("device")}, text=columns)() as opened:
+        name = model if isinstance(model, str | Path) else None
+        with opener(index, {"model": name, "device": options.get("device")}, text=columns)() as opened:
             encoder, documents = opened.encoder, opened.texts()
     asked = load_sentences(queries) if queries else []
     adapted, n, moved = only_queries_of(encoder, documents, asked, progress)
@@ -119,7 +118,6 @@ def only_queries_of(
     adapted.role = "query"
     gap = gap_of(adapted.calibrator.map)
     assert gap is not None, "it moves queries"
-    spread = np.sqrt(
-        np.trace(Moments.of(unit_rows(x) if isinstance(adapted.calibrator.map, UnitMap) else x).covariance)
-    )
+    rows = unit_rows(x) if isinstance(adapted.calibrator.map, UnitMap) else x
+    spread = np.sqrt(np.trace(Moments.of(rows).covariance))
     return adapted, len(some), float(gap.norm() / spread)

@@ -114,8 +114,8 @@ def files_of(encoder: SentenceEncoder) -> dict[str, bytes]:
     """The files of a calibrator."""
     assert encoder.calibrator is not None, "it was just fitted"
     with TemporaryDirectory() as folder:
-        encoder.calibrator.save(Path(folder) / CALIBRATOR)
-        return {path.name: path.read_bytes() for path in (Path(folder) / CALIBRATOR).iterdir()}
+        encoder.calibrator.write(Path(folder))
+        return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 
 def with_own(storage: Storage, encoder: SentenceEncoder) -> SentenceEncoder:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from pkgutil import resolve_name
-from types import MappingProxyType
 from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 
 from bertflow.array_types import Float32
@@ -20,7 +19,6 @@ Given = TypeVar("Given")
 Id: TypeAlias = str | int
 Part: TypeAlias = dict[str, Any]
 """Rows of a collection, as JSON: a range of keys, or places in one version of it."""
-NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ class CollectionRows:
     ids: list[Id]
     vectors: Float32
     payload: Any
-    bad: Mapping[int, str] = field(default_factory=lambda: NOTHING)
+    bad: Mapping[int, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -72,7 +70,7 @@ class CollectionRows:
     def kept(self, places: Sequence[int], vectors: Float32) -> "CollectionRows":
         """Rows at some places, with other vectors, which are those of these places already."""
         payload = self.payload.take(places) if hasattr(self.payload, "take") else [self.payload[at] for at in places]
-        return replace(self, ids=[self.ids[at] for at in places], vectors=vectors, payload=payload, bad=NOTHING)
+        return replace(self, ids=[self.ids[at] for at in places], vectors=vectors, payload=payload, bad={})
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,21 @@ class Switch:
     back: list[str]
 
 
-class AbstractCollection(ABC):
+class AbstractOpened(ABC):
+    """What is open until it is closed: a context, which closes it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of what is open."""
+
+
+class AbstractCollection(AbstractOpened):
     """An open collection, or the name of one that is yet to be made.
 
     Errors of the database become ``DataError`` in one line that names the address: each method of a subclass that is
@@ -111,12 +123,6 @@ class AbstractCollection(ABC):
             here, odd = replace(address, options={}), f"{min(address.options)!r} after the '?'"
             raise UsageError(f"{here} has {odd}, which {address.kind} does not know. Known: vector, id.")
         self.address = address
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @abstractmethod
     def exists(self) -> bool:
@@ -186,9 +192,6 @@ class AbstractCollection(ABC):
     @abstractmethod
     def switch(self, target: Self) -> Switch:
         """How a user lets ``target`` take the place of this collection, and how to go back; nothing is changed."""
-
-    def close(self) -> None:  # noqa: B027
-        """Let go of the database."""
 
     def vectors_of(self, ids: Sequence[Id]) -> Float32:
         """The vectors (n, dim) of some rows, in the order of the ids.

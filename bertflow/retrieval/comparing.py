@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
@@ -36,6 +36,8 @@ UNJUDGED = (
 """Note in place of a judgement."""
 BLOCK = 256
 """Queries whose cosines with all texts are in memory together."""
+Named: TypeAlias = Sequence[tuple[str, SentenceEncoder]]
+"""Encoders and what tables call them; two may have one name."""
 
 
 @dataclass(frozen=True)
@@ -86,9 +88,8 @@ class Comparison(AbstractResult):
     def answer(self) -> Iterator[Section]:
         """One query, if there is one whose nearest text is another one."""
         told = (min(self.shown, key=lambda one: one.first[0] == one.second[0]),)
-        yield replace(self, shown=told).section(
-            [*poolings_differ(self.poolings), f"{len(self.shown)} of the queries: {REST}.", UNJUDGED], BRIEF
-        )
+        lines = [*poolings_differ(self.poolings), f"{len(self.shown)} of the queries: {REST}.", UNJUDGED]
+        yield replace(self, shown=told).section(lines, BRIEF)
 
     def section(self, lines: Sequence[str] = (), width: int = WIDTH) -> Section:
         """The table, with this many characters of a text; after it how much changed, and ``lines``."""
@@ -109,7 +110,7 @@ class Comparison(AbstractResult):
         )
 
 
-def open_named(models: Sequence[Model], options: EncoderOptions) -> list[tuple[str, SentenceEncoder]]:
+def open_named(models: Sequence[Model], options: EncoderOptions) -> Named:
     """Encoders, opened, and what the tables call them."""
     names = distinct_names([("" if isinstance(model, str | Path) else _called(model), model) for model in models])
     return [*zip(names, load_each([*zip(names, models, strict=True)], options), strict=True)]
@@ -147,11 +148,7 @@ def load_queries(source: str | Path | Sequence[str], seed: int) -> list[str]:
 
 
 def compare_systems(
-    systems: Sequence[tuple[str, SentenceEncoder]],
-    queries: Sequence[str],
-    texts: Sequence[str],
-    seed: int = 0,
-    progress: bool | None = None,
+    systems: Named, queries: Sequence[str], texts: Sequence[str], seed: int = 0, progress: bool | None = None
 ) -> Comparison:
     """What two systems, by their names, find for queries among texts.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -70,11 +70,9 @@ class IndexInfo(AbstractResult):
 
     def answer(self) -> Iterator[str]:
         """One line."""
-        how = (
-            f"calibrated by {self.calibrator} ({self.digest[:8]})"
-            if self.digest
-            else uncalibrated(self.recipe.get("pooling"))
-        )
+        how = uncalibrated(self.recipe.get("pooling"))
+        if self.digest:
+            how = f"calibrated by {self.calibrator} ({self.digest[:8]})"
         split = f" split by {self.chunks}" if self.chunks else ""
         yield f"{self.path}: {how_many(self.answers, 'answers')}{split}, {how_many(self.phrases, 'phrases')}, {how}"
 
@@ -195,14 +193,9 @@ def _source(model: str | Path, **options: Any) -> dict[str, Any]:
 
 
 def put_answers(
-    action: Literal["add", "update"],
-    index: Index,
-    given: Answers,
-    columns: str | None,
-    options: IndexOptions,
-    progress: bool | None,
+    action: str, index: Index, given: Answers, columns: str | None, options: IndexOptions, progress: bool | None
 ) -> IndexInfo:
-    """Add or replace answers, once it is known that the index and its encoder can be opened."""
+    """Add or (action "update") replace answers, once it is known that the index and its encoder can be opened."""
     require_file(index, action)
     opening = opener(index, options)
     answers = _read(given, columns)

@@ -8,10 +8,10 @@ sorted by score, then by id. The rows of a collection are read a part at a time 
     float32 (q, n) --> best phrase of each answer (q, answers) --> candidates --> float64, sorted
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, Self
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -20,8 +20,9 @@ from bertflow.data.corpus import chunks
 from bertflow.data.lines import is_blank
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError, UsageError, how_many, require_between, shown
-from bertflow.retrieval.collections import AbstractCollection
+from bertflow.retrieval.collections import AbstractCollection, AbstractOpened
 from bertflow.retrieval.storage import ROWS, Storage
+from bertflow.scoring.random_pairs import FEWEST
 from bertflow.similarity import COSINE, TIE, unit_rows
 
 CELLS = 2**25
@@ -31,8 +32,9 @@ ROUNDING = 4 * float(np.finfo(np.float32).eps)
 TOGETHER, GROUPS, PAIRS = 16, 128, 50_000
 """Numbers for random pairs: rows that are read at one place, places, and pairs. No pair is of rows at one place, which
 may be of one document."""
-ROWS_FOR_PAIRS = 50
-"""Rows below which random pairs say too little."""
+
+Right: TypeAlias = Mapping[str, frozenset[str]]
+"""Questions, each with the ids of its right answers."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ class Scan:
         read = [self.collection.read(parts[at]) for at in chosen]
         kept = [np.delete(rows.vectors, list(rows.bad), axis=0) for rows in read]
         group = np.repeat(np.arange(len(kept)), [len(x) for x in kept])
-        if len(group) < ROWS_FOR_PAIRS:
+        if len(group) < FEWEST:
             return np.empty(0)
         x = unit_rows(np.concatenate(kept))
         first, second = rng.integers(0, len(x), (2, PAIRS))
@@ -122,9 +124,7 @@ class Scan:
         return np.sort(COSINE.paired(x[first[apart]], x[second[apart]]))
 
 
-def ranks_of(
-    source: Iterable[Phrases], questions: Floats, right: Mapping[str, frozenset[str]], where: object
-) -> list[Int64]:
+def ranks_of(source: Iterable[Phrases], questions: Floats, right: Right, where: object) -> list[Int64]:
     """Ranks of the right answers of each question (q, dim), rising, from 1; of equal scores wrong ones first.
 
     All embeddings are read twice: for the scores of the right answers, and for how many others are above them.
@@ -249,7 +249,7 @@ def require_questions(questions: Sequence[str], k: int = 1) -> None:
         raise UsageError(f"A question should have words, but question {empty[0]} is {questions[empty[0]]!r}.")
 
 
-class AbstractIndex(ABC):
+class AbstractIndex(AbstractOpened):
     """What is asked in words: answers in a file, or the rows of a collection.
 
     Attributes:
@@ -257,16 +257,6 @@ class AbstractIndex(ABC):
     """
 
     encoder: SentenceEncoder
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    @abstractmethod
-    def close(self) -> None:
-        """Let go of what is open."""
 
     @abstractmethod
     def _ranked(self, questions: Float64, k: int) -> list[list[Hit]]:

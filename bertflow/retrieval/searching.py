@@ -26,7 +26,7 @@ from bertflow.files import to_json, write_text
 from bertflow.results import AbstractResult
 from bertflow.retrieval.collection_index import CollectionIndex
 from bertflow.retrieval.index import AnswerIndex
-from bertflow.retrieval.ranking import Hit, ranks_of
+from bertflow.retrieval.ranking import Hit, Right, ranks_of
 from bertflow.scoring.domain import UNCHECKED, DomainCheck
 from bertflow.tables import Table, interval, number, shortened, write_rows
 
@@ -181,12 +181,7 @@ def ask(opener: Opener, question: str, k: int) -> Hits:
 
 
 def rank_answers(
-    opener: Opener,
-    labels: str | Path | Mapping[str, frozenset[str]],
-    k: int,
-    resamples: int,
-    seed: int,
-    progress: bool | None,
+    opener: Opener, labels: str | Path | Right, k: int, resamples: int, seed: int, progress: bool | None
 ) -> SearchScores:
     """How all answers of an index are ranked for questions."""
     right = load_answer_labels(labels) if isinstance(labels, str | Path) else labels

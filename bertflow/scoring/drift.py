@@ -37,11 +37,11 @@ FEWEST, MORE = 5, 5
 
 @dataclass(frozen=True)
 class Excess:
-    """Some of ``n``, of which a share of ``usual`` would be ordinary."""
+    """Some of ``n``, of which a share of ``usual`` would be ordinary; by default those that are out of domain."""
 
     some: int
     n: int
-    usual: float
+    usual: float = STRANGE / 100
 
     @property
     def share(self) -> float:
@@ -53,36 +53,6 @@ class Excess:
         """Whether they are many more than usual, and more than chance gives."""
         many = self.n >= FEWEST and self.share > MORE * self.usual
         return many and binomtest(self.some, self.n, self.usual, alternative="greater").pvalue < LEVEL
-
-
-@dataclass(frozen=True)
-class Outside(Excess):
-    """How many of ``n`` scored texts are out of domain of the text that percentiles and thresholds were made of."""
-
-    usual: float = STRANGE / 100
-
-    def __str__(self) -> str:
-        """One line."""
-        return (
-            f"{self.some:,} of {self.n:,} texts are out of domain of the text that the percentiles were made of "
-            "(other topics, or another length): the threshold does not hold for them. Fit it on text of this kind: "
-            "--fit_on FILE."
-        )
-
-
-@dataclass(frozen=True)
-class ChanceMatches(Excess):
-    """How many of ``n`` random pairs of the scored texts pass a threshold that ``usual`` of other ones pass."""
-
-    of_queries: bool = False
-
-    def __str__(self) -> str:
-        """One line."""
-        return (
-            f"The threshold does not hold for these texts: paired at random, {100 * self.share:.3g} % of {self.n:,} "
-            f"pairs pass, and not {100 * self.usual:g} %. Fit it on such texts: --fit_on FILE"
-            f"{' --queries FILE' * self.of_queries}."
-        )
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from bertflow.opening import load
 from bertflow.registry import lookup
 from bertflow.results import AbstractResult, Parts, ready_for_json
 from bertflow.scoring.domain import DOMAIN, UNCHECKED, DomainCheck, DomainReport
-from bertflow.scoring.drift import ChanceMatches, Outside
+from bertflow.scoring.drift import Excess
 from bertflow.scoring.labeled import CURVES, Labeled, LabeledThreshold, require_target
 from bertflow.scoring.random_pairs import FEWEST, Threshold, unseen_sample
 from bertflow.scoring.scores import SCORES, ScoreCalibrator
@@ -66,8 +66,8 @@ class ScoredPairs(AbstractResult):
     threshold: Threshold | LabeledThreshold | None = None
     pairs: Pairs | None = None
     cosines: Float64 = field(default_factory=lambda: np.empty(0))
-    outside: Outside | None = None
-    at_random: ChanceMatches | None = None
+    outside: Excess | None = None
+    at_random: Excess | None = None
     domain: DomainReport | None = None
     fail_on_drift: bool = False
     output: str | Path | None = None
@@ -127,16 +127,29 @@ class ScoredPairs(AbstractResult):
             yield f"Matches: {sum(self.matches):,} of {how_many(len(self.pairs), 'pairs')}.{first}{rest}"
             if self.scores and not (self.scores.queries_ or any(self.matches)):
                 yield KINDS
-        if self.at_random and self.at_random.clear:
-            yield str(self.at_random)
-        if self.outside and self.outside.clear:
-            yield str(self.outside)
-        elif self.pairs and not self.outside:
-            yield UNCHECKED
+        yield from self._doubts()
         yield from self._by_labels()
         yield from domain
         if self.output:
             yield f"The whole result is in {self.output}."
+
+    def _doubts(self) -> Iterator[str]:
+        """Whether the threshold holds for texts such as these."""
+        if (random := self.at_random) and random.clear:
+            queries = " --queries FILE" if self.scores and self.scores.queries_ else ""
+            yield (
+                f"The threshold does not hold for these texts: paired at random, {100 * random.share:.3g} % of "
+                f"{random.n:,} pairs pass, and not {100 * random.usual:g} %. Fit it on such texts: --fit_on FILE"
+                f"{queries}."
+            )
+        if (outside := self.outside) and outside.clear:
+            yield (
+                f"{outside.some:,} of {outside.n:,} texts are out of domain of the text that the percentiles were made "
+                "of (other topics, or another length): the threshold does not hold for them. Fit it on text of this "
+                "kind: --fit_on FILE."
+            )
+        elif self.pairs and not outside:
+            yield UNCHECKED
 
     def _by_labels(self) -> Iterator[str]:
         """How the labeled pairs fare at a threshold that random pairs chose."""
@@ -222,11 +235,10 @@ def score_pairs(
             found = replace(found, pairs=asked, cosines=pair_cosines(system, scores.asked(asked), progress))
             if isinstance(at := found.threshold, Threshold) and len(anew := _paired_anew(asked, seed)) >= FEWEST:
                 by_chance = pair_cosines(system, scores.asked(_listed(anew)), progress) >= at.value
-                passed = ChanceMatches(int(by_chance.sum()), len(anew), at.rate, bool(scores.queries_))
-                found = replace(found, at_random=passed)
+                found = replace(found, at_random=Excess(int(by_chance.sum()), len(anew), at.rate))
             if check:
                 outside = check.is_outside(system.raw.encode(list(scores.judged(asked)), progress=progress))
-                found = replace(found, outside=Outside(int(outside.sum()), len(outside)))
+                found = replace(found, outside=Excess(int(outside.sum()), len(outside)))
         if save:
             with atomic_folder(save) as aside:
                 (encoder.forget_text() if without_text_hashes else encoder).write(aside)

@@ -19,8 +19,7 @@ from bertflow.errors import needs
 from bertflow.export.client import PATH
 from bertflow.scoring.domain import DomainCheck
 from bertflow.scoring.drift import Drift
-from bertflow.serve.protocol import Size
-from bertflow.serve.trying import PAGES, SIMILARITY
+from bertflow.serve.protocol import PAGES, SIMILARITY
 
 with needs("prometheus_client", "serve"):
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, core, exposition, registry
@@ -65,11 +64,11 @@ class Metrics:
         self._requests.labels(route, status).inc()
         self._seconds.labels(route).observe(seconds)
 
-    def read(self, texts: int, size: Size) -> None:
+    def read(self, texts: int, tokens: int, truncated: int) -> None:
         """Count the texts of a request that was embedded."""
         self._texts.inc(texts)
-        self._tokens.inc(size.tokens)
-        self._truncated.inc(size.truncated)
+        self._tokens.inc(tokens)
+        self._truncated.inc(truncated)
 
     def watch(self, role: Role, x: Float32) -> None:
         """Look at the raw embeddings (n, dim) of some texts; from one thread."""

@@ -17,11 +17,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise, takewhile
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
-from bertflow.array_types import Float32
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.closed_forms import Ridge, Whitening
 from bertflow.encoder.abstract import Role, SentenceEncoder, encode_as
@@ -33,7 +32,8 @@ from bertflow.opening import load
 from bertflow.scoring.domain import UNCHECKED, DomainCheck
 from bertflow.scoring.random_pairs import Threshold
 from bertflow.scoring.scores import SCORES, ScoreCalibrator
-from bertflow.serve.protocol import Found, Limits, RequestError, Size
+from bertflow.serve.metrics import Metrics
+from bertflow.serve.protocol import Found, Limits, RequestError
 
 logger = logging.getLogger("bertflow")
 
@@ -82,8 +82,8 @@ class ServedModel:
         weighted = str(replace(raw.pooling, tokens="mean")) if raw.pooling.counted else None
         self.before = encoder.before if isinstance(encoder, CalibratedEncoder) else weighted
 
-    def count(self, role: Role, texts: Sequence[str]) -> Size:
-        """How large a request is.
+    def count(self, role: Role, texts: Sequence[str]) -> tuple[int, int]:
+        """Tokens of a request, special tokens included, and how many of its texts are cut at max_length.
 
         Raises:
             BertflowError: If a text cannot be tokenized.
@@ -99,12 +99,10 @@ class ServedModel:
                 "input",
                 code="context_length_exceeded",
             )
-        return Size(int(tokenized.lengths.sum()), tokenized.truncated)
+        return int(tokenized.lengths.sum()), tokenized.truncated
 
-    def embed(
-        self, role: Role, requests: Sequence[Sequence[str]], watch: Callable[[Role, Float32], object]
-    ) -> list[Found | RequestError]:
-        """What each request gets; ``watch`` gets the raw embeddings.
+    def embed(self, role: Role, requests: Sequence[Sequence[str]], metrics: Metrics) -> list[Found | RequestError]:
+        """What each request gets; the metrics look at the raw embeddings.
 
         If the joined pass fails, each request is tried alone, to find the one at fault.
         """
@@ -118,8 +116,8 @@ class ServedModel:
         except BertflowError as error:
             if len(requests) == 1:
                 return [RequestError(str(error), "input")]
-            return [self.embed(role, [one], watch)[0] for one in requests]
-        watch(role, raw)
+            return [self.embed(role, [one], metrics)[0] for one in requests]
+        metrics.watch(role, raw)
         bounds = pairwise(accumulate(map(len, requests), initial=0))
         return [Found(x[start:stop], 0, raw[start:stop], before[start:stop]) for start, stop in bounds]
 
@@ -154,18 +152,11 @@ class Batcher:
     Args:
         model: What embeds them.
         limits: Limits of a batch, of the number of waiting requests, and of their waiting time.
-        read: Gets the number of texts of a request that was embedded, and its size.
-        watch: Gets the raw embeddings (n, dim) of some texts and what they are, in the thread.
+        metrics: What counts the texts, and looks at their raw embeddings in the thread.
     """
 
-    def __init__(
-        self,
-        model: ServedModel,
-        limits: Limits,
-        read: Callable[[int, Size], object],
-        watch: Callable[[Role, Float32], object],
-    ) -> None:
-        self._model, self._limits, self._read, self._watch = model, limits, read, watch
+    def __init__(self, model: ServedModel, limits: Limits, metrics: Metrics) -> None:
+        self._model, self._limits, self._metrics = model, limits, metrics
         self.unanswered = 0
         """Requests that wait, or are being embedded."""
         self._jobs: list[_Job] = []
@@ -184,8 +175,8 @@ class Batcher:
         self.unanswered += 1
         try:
             async with asyncio.timeout(self._limits.seconds):
-                size: Size = await self._in_thread(self._model.count, role, texts)
-                job = _Job(role, texts, size.tokens, asyncio.get_running_loop().create_future())
+                tokens, truncated = await self._in_thread(self._model.count, role, texts)
+                job = _Job(role, texts, tokens, asyncio.get_running_loop().create_future())
                 self._jobs.append(job)
                 self._working = self._working or asyncio.create_task(self._work())
                 found = await job.answer
@@ -194,8 +185,8 @@ class Batcher:
             raise RequestError(message, status=504, code="timeout") from None
         finally:
             self.unanswered -= 1
-        self._read(len(texts), size)
-        return found._replace(tokens=size.tokens)
+        self._metrics.read(len(texts), tokens, truncated)
+        return found._replace(tokens=tokens)
 
     def close(self) -> None:
         """Stop when the batch that is being embedded is done."""
@@ -220,7 +211,7 @@ class Batcher:
             if not batch:
                 self._working = None
                 return
-            for role in get_args(Role):
+            for role in dict.fromkeys(job.role for job in batch):
                 await self._embed(role, [job for job in batch if job.role == role])
 
     def _take(self) -> list[_Job]:
@@ -233,10 +224,8 @@ class Batcher:
 
     async def _embed(self, role: Role, jobs: Sequence[_Job]) -> None:
         """Embed texts of one role together, and answer."""
-        found: Sequence[Found | RequestError] = []
         try:
-            if jobs:
-                found = await self._in_thread(self._model.embed, role, [job.texts for job in jobs], self._watch)
+            found = await self._in_thread(self._model.embed, role, [job.texts for job in jobs], self._metrics)
         except RequestError as error:
             found = [error] * len(jobs)
         for job, one in zip(jobs, found, strict=True):

@@ -26,6 +26,9 @@ from bertflow.errors import UsageError, shown
 from bertflow.similarity import unit_rows
 
 SURROGATE = re.compile("[\ud800-\udfff]")
+SIMILARITY = "/v1/similarity"
+PAGES: Mapping[str, str] = {"/": "page.html", "/docs": "docs.html"}
+"""The file of each page."""
 
 
 @dataclass(eq=False)
@@ -124,14 +127,6 @@ class Wanted:
     encoding: str
     dimensions: int
     role: Role = "document"
-
-
-@dataclass(frozen=True)
-class Size:
-    """How large a request is: its tokens, special tokens included, and how many of its texts are cut at max_length."""
-
-    tokens: int
-    truncated: int
 
 
 class Found(NamedTuple):

@@ -29,6 +29,8 @@ from bertflow.export.client import PATH
 from bertflow.serve.metrics import Metrics
 from bertflow.serve.model import Batcher, ServedModel
 from bertflow.serve.protocol import (
+    PAGES,
+    SIMILARITY,
     Found,
     Limits,
     RequestError,
@@ -38,7 +40,7 @@ from bertflow.serve.protocol import (
     models_body,
     parse_request,
 )
-from bertflow.serve.trying import PAGES, SIMILARITY, as_query, comparison_body, page_with_headers, parse_comparison
+from bertflow.serve.trying import as_query, comparison_body, page_with_headers, parse_comparison
 
 with needs("starlette", "serve"):
     from starlette import applications, exceptions, routing, types
@@ -74,7 +76,7 @@ class EmbeddingServer:
             "waiting_requests": lambda: self._batcher.unanswered,
         }
         self._metrics = Metrics(model.domain, now)
-        self._batcher: Batcher = Batcher(model, served.limits, self._metrics.read, self._metrics.watch)
+        self._batcher: Batcher = Batcher(model, served.limits, self._metrics)
 
     def __enter__(self) -> Self:
         return self

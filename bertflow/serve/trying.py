@@ -6,7 +6,6 @@
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -14,12 +13,8 @@ from importlib.resources import files
 from bertflow.encoder.abstract import Role
 from bertflow.policy import served_policy
 from bertflow.serve.model import ServedModel
-from bertflow.serve.protocol import ROLES, Found, RequestError, Served, parse_choice, parse_input, parse_object
+from bertflow.serve.protocol import PAGES, ROLES, Found, RequestError, Served, parse_choice, parse_input, parse_object
 from bertflow.similarity import COSINE
-
-SIMILARITY = "/v1/similarity"
-PAGES: Mapping[str, str] = {"/": "page.html", "/docs": "docs.html"}
-"""The file of each page."""
 
 
 def parse_comparison(body: bytes, served: Served) -> tuple[str, tuple[str, ...], Role]:

@@ -10,7 +10,7 @@ import pytest
 import bertflow
 from bertflow.breadth import FOREIGN, FOREIGN_ALONE, breadth_of
 from bertflow.errors import DataError, UsageError
-from bertflow.scoring.drift import Outside
+from bertflow.scoring.drift import Excess
 from bertflow.scoring.random_pairs import COPIES
 from bertflow.similarity import unit_rows
 
@@ -163,7 +163,7 @@ def test_queries_are_shown_before_and_after(encoder, tmp_path):
     )
     assert sum(line.endswith(" query-text pairs passes") for line in shown) == 1
     assert json.loads(advice.to_json())["queries"]["comparison"]["queries"] == 60
-    strange = [next(replace(found, outside=Outside(out, 60)).lines()) for out in (0, 30)]
+    strange = [next(replace(found, outside=Excess(out, 60)).lines()) for out in (0, 30)]
     assert strange[0] == "0 % of the 60 queries are out of domain (1 % of ordinary text is)."
     assert strange[1].endswith(" (1 % of ordinary text is): add such text, and call `bertflow fix` again.")
 

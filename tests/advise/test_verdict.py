@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from bertflow.advise import verdict
 from bertflow.advise.evidence import LABELED, MINED, STAND_IN, Evidence, Judgement, announced
 from bertflow.advise.likely import CENTERED, FEW, PURPOSES, WIDEST, Geometry, Shape, fallbacks, linear_form, recipes
 from bertflow.advise.reasons import (
     MINED_ONLY,
+    NOT_KNOWN,
     NOT_OUTRANKED,
     NOT_SUCH,
     OUTRANKED,
@@ -24,8 +26,8 @@ from bertflow.advise.reasons import (
     UNKNOWN,
     UNMOVED,
 )
-from bertflow.advise.rules import FOR_SEARCH, GENTLE, LIKELY, PROVEN
-from bertflow.advise.verdict import RESCALE, decide
+from bertflow.advise.rules import FOR_SEARCH, GENTLE, LIKELY, PROVEN, Known
+from bertflow.advise.verdict import RESCALE
 from bertflow.affine import whitening_map
 from bertflow.calibration.spelling import parse_calibrator
 from bertflow.evaluation.significance import Difference
@@ -91,6 +93,17 @@ def figures(kind=LABELED["graded"], choosing=(0.5, 0.4, 0.3, 0.2), lead=NOISE, g
     )
 
 
+RAW_SHAPE, TUNED_SHAPE = Shape(384, 25.0, 60.0), Shape(384, 100.0, 180.0)
+
+
+def decide(median, evidence, purpose="similarity", shape=TUNED_SHAPE, likely=(), among=None, vetoes=None, **more):
+    """The verdict, where by default all candidates may be advised and nothing speaks against any."""
+    more = {"stand_in": None, "safe": "", **more}
+    known = Known(geometry(median), shape, evidence, "there are no pairs.", purpose, likely, **more)
+    every = {*CANDIDATES, *likely, *(name for one in evidence for name in one.choosing.scores)}
+    return verdict.decide(known, every if among is None else among, lambda name: (vetoes or {}).get(name, ()))
+
+
 CONE, CENTERED_CLOUD, BORDER = 0.8, 0.05, CENTERED
 BETTER, WORSE, PERHAPS_WORSE = (0.01, 0.05), (-0.05, -0.01), (-0.05, 0.01)
 ROWS = {
@@ -125,10 +138,9 @@ ROWS = {
 @pytest.mark.parametrize("row", ROWS)
 def test_the_verdict(row):
     median, evidence, word, system = ROWS[row]
-    assert decide(geometry(median), evidence, "there are no pairs.")[:2] == (word, system)
+    assert decide(median, evidence)[:2] == (word, system)
 
 
-RAW_SHAPE, TUNED_SHAPE = Shape(384, 25.0, 60.0), Shape(384, 100.0, 180.0)
 MADE = Shape(384, 25.0, 60.0, "the encoder is a sentence-transformers model")
 ALWAYS_WORSE = {"whitening": NOISE, "whitening(8)": WORSE, "flow": NOISE, "flow(8)": NOISE}
 WITHOUT_PROOF = {
@@ -150,14 +162,14 @@ WITHOUT_PROOF = {
 @pytest.mark.parametrize("row", WITHOUT_PROOF)
 def test_what_is_likely_is_used_where_nothing_is_proven(row):
     median, shape, evidence, system, standing = WITHOUT_PROOF[row]
-    decision = decide(geometry(median), evidence, "there are no pairs.", shape=shape, likely=("whitening(8)",))
+    decision = decide(median, evidence, shape=shape, likely=("whitening(8)",))
     assert (decision.system, decision.standing) == (system, standing)
     assert (decision.verdict == "whiten") == bool(standing)
     assert (PROOF in decision.reasons) == (standing == LIKELY or not evidence)
 
 
 def test_without_a_recipe_nothing_is_likely():
-    assert decide(geometry(CONE), [], "there are no pairs.", shape=RAW_SHAPE).system == "raw"
+    assert decide(CONE, [], shape=RAW_SHAPE).system == "raw"
 
 
 MINED_ALONE = {
@@ -173,12 +185,13 @@ MINED_ALONE = {
 def test_mined_pairs_measure_search_and_choose_for_it_alone(row):
     shape, purpose, system, standing = MINED_ALONE[row]
     likely = () if shape is TUNED_SHAPE else ("whitening(8)",)
-    decision = decide(geometry(CONE), [figures(MINED, gains=BETTER)], "", purpose, shape, likely)
+    decision = decide(CONE, [figures(MINED, gains=BETTER)], purpose, shape, likely)
     assert (decision.system, decision.standing) == (system, standing)
     assert (UNMOVED in decision.reasons) == (system == "raw")
 
 
 NARROW = dict.fromkeys(CANDIDATES, ("The text is narrow.",))
+NARROW_FOR_ONE = {"whitening": NARROW["whitening"]}
 
 
 VETOED: Mapping[str, tuple[list[Judgement], str, str, str]] = {
@@ -197,7 +210,7 @@ VETOED: Mapping[str, tuple[list[Judgement], str, str, str]] = {
 @pytest.mark.parametrize("row", VETOED)
 def test_a_veto_puts_a_change_beside_the_encoder_unless_labels_of_that_use_prove_it(row):
     evidence, purpose, system, said = VETOED[row]
-    decision = decide(geometry(CONE), evidence, "", purpose, RAW_SHAPE, ("whitening(8)",), vetoes=NARROW.get)
+    decision = decide(CONE, evidence, purpose, RAW_SHAPE, ("whitening(8)",), vetoes=NARROW)
     proven = any(one.proves for one in evidence)
     assert decision.system == system
     assert decision.beside == ("" if system != "raw" else "whitening" if proven else "whitening(8)")
@@ -208,7 +221,7 @@ def test_a_veto_puts_a_change_beside_the_encoder_unless_labels_of_that_use_prove
 
 
 def test_scores_alone_can_prove_a_vetoed_change_for_similarity():
-    decision = decide(geometry(CONE), [], "", "similarity", RAW_SHAPE, ("whitening",), vetoes=NARROW.get)
+    decision = decide(CONE, [], "similarity", RAW_SHAPE, ("whitening",), vetoes=NARROW)
     assert decision.reasons[-1] == PROOF_BY_LABELS
 
 
@@ -224,29 +237,27 @@ def test_scores_alone_can_prove_a_vetoed_change_for_similarity():
 )
 def test_docstrings_choose_between_likely_recipes_and_must_not_speak_against_them(gains, system, standing):
     said = figures(STAND_IN, gains=gains, candidates=("whitening", "whitening(8)"))
-    decision = decide(
-        geometry(CONE), [], "no pairs.", shape=RAW_SHAPE, likely=("whitening(8)", "whitening"), stand_in=said
-    )
+    decision = decide(CONE, [], shape=RAW_SHAPE, likely=("whitening(8)", "whitening"), stand_in=said)
     assert (decision.system, decision.standing) == (system, standing)
     assert any("On 1,200 docstring pairs" in reason for reason in decision.reasons)
 
 
 def test_only_some_candidates_may_be_advised():
     evidence = [figures(gains=BETTER)]
-    assert decide(geometry(CONE), evidence, among={"whitening(8)", "flow"}).system == "whitening(8)"
-    assert decide(geometry(CONE), evidence, among=set()).system == "raw"
+    assert decide(CONE, evidence, among={"whitening(8)", "flow"}).system == "whitening(8)"
+    assert decide(CONE, evidence, among=set()).system == "raw"
     said = figures(STAND_IN, gains=BETTER)
     how = {"shape": RAW_SHAPE, "likely": CANDIDATES, "stand_in": said}
-    assert decide(geometry(CONE), [], among={"whitening(8)"}, **how).system == "whitening(8)"
+    assert decide(CONE, [], among={"whitening(8)"}, **how).system == "whitening(8)"
 
 
 def test_the_gain_is_of_the_pairs_that_judged():
     labels, said = figures(gains=BETTER), figures(STAND_IN, gains=BETTER)
-    assert decide(geometry(CONE), [labels]).gain.metric == "cosine_spearman"
-    likely = decide(geometry(CONE), [], shape=RAW_SHAPE, likely=CANDIDATES, stand_in=said)
+    assert decide(CONE, [labels]).gain.metric == "cosine_spearman"
+    likely = decide(CONE, [], shape=RAW_SHAPE, likely=CANDIDATES, stand_in=said)
     assert likely.gain.metric == "mrr"
-    assert decide(geometry(CONE), [], shape=RAW_SHAPE, likely=CANDIDATES).gain is None
-    assert decide(geometry(CONE), [figures()]).gain is None
+    assert decide(CONE, [], shape=RAW_SHAPE, likely=CANDIDATES).gain is None
+    assert decide(CONE, [figures()]).gain is None
 
 
 def test_vectors_of_an_unknown_encoder_are_likely_raw_only_where_a_quarter_of_their_directions_hold_the_variance():
@@ -254,7 +265,7 @@ def test_vectors_of_an_unknown_encoder_are_likely_raw_only_where_a_quarter_of_th
     assert not Shape(384, 76.0, 80.0, bare=True).raw
     assert Shape(64, 16.0, 20.0, bare=True).raw
     assert not Shape(64, 17.0, 20.0, bare=True).raw
-    decision = decide(geometry(CONE), [], shape=Shape(384, 25.0, 60.0, bare=True), likely=("whitening(96)",))
+    decision = decide(CONE, [], shape=Shape(384, 25.0, 60.0, bare=True), likely=("whitening(96)",))
     assert (decision.system, decision.standing) == ("whitening(96)", LIKELY)
     assert UNKNOWN in " ".join(decision.reasons)
 
@@ -269,7 +280,7 @@ def test_the_likely_recipe_for_similarity_is_its_preset_without_the_flow_where_m
 
 def test_the_recipes_are_spelled_right_and_cut_for_similarity_alone():
     def first(free, steep):
-        return {purpose: recipes(purpose, 384, free)[steep][0].spelling for purpose in PURPOSES}
+        return {purpose: recipes(purpose, 384, steep, free)[0].spelling for purpose in PURPOSES}
 
     assert set(PURPOSES) == set(get_args(Use))
 
@@ -286,20 +297,19 @@ def test_the_recipes_are_spelled_right_and_cut_for_similarity_alone():
         "topic": "ridge(4)",
         "all": "soft-sif+ridge(1)",
     }
-    assert all(
-        row.calibrator for purpose in PURPOSES for ladder in recipes(purpose, 768, True).values() for row in ladder
-    )
+    both = [recipes(purpose, 768, steep, True) for purpose in PURPOSES for steep in (True, False)]
+    assert all(row.calibrator for ladder in both for row in ladder)
 
 
 def test_few_sentences_have_a_gentle_map_for_search():
-    ladder = [row.spelling for row in recipes("search", 384, False)[False]]
+    ladder = [row.spelling for row in recipes("search", 384, False, False)]
     forms = ["sif+ridge(16)", "ridge(16)"]
     assert ladder == [*(f"{form}+crops" for form in forms), *forms]  # of vectors there are no crops
 
 
 def test_a_pooling_of_one_token_is_kept_unless_a_purpose_is_named():
     def first(purpose, **options):
-        return recipes(purpose, 384, False, **options)[False][0].spelling
+        return recipes(purpose, 384, False, False, **options)[0].spelling
 
     assert (first("all", one_token=True), first("search", one_token=True)) == ("ridge(1)", "sif+ridge(16)+crops")
     assert (first("all"), first("all", n=FEW - 1)) == ("soft-sif+ridge(50)+crops", "faint-sif+ridge(50)+crops")
@@ -324,8 +334,8 @@ SPREAD = ["faint-sif+abtt(1)", "faint-sif"]
     ],
 )
 def test_what_takes_the_place_of_a_vetoed_recipe(purpose, words, one_token, spread, steep):
-    found = fallbacks(purpose, words, one_token)
-    assert [[row.spelling for row in found[key]] for key in (False, True)] == [spread, steep]
+    found = [fallbacks(purpose, words, few, one_token) for few in (False, True)]
+    assert [[row.spelling for row in ladder] for ladder in found] == [spread, steep]
 
 
 def test_wide_vectors_are_made_narrow_enough_for_an_index():
@@ -367,8 +377,8 @@ def test_what_can_be_said_is_announced():
     ],
 )
 def test_what_was_not_tried_is_not_chosen(candidates, word):
-    verdict, system, _, reasons, *_ = decide(geometry(CONE), [figures(gains=BETTER, candidates=candidates)])
-    assert (verdict, system) == (word, next(iter(candidates), "raw"))
+    advised, system, _, reasons, *_ = decide(CONE, [figures(gains=BETTER, candidates=candidates)])
+    assert (advised, system) == (word, next(iter(candidates), "raw"))
     if not candidates:
         assert "No candidate was fitted that the graded labels could judge." in reasons
 
@@ -379,7 +389,7 @@ def test_the_first_of_equal_candidates_is_chosen():
 
 def test_the_reasons_give_the_numbers():
     labels, mined = figures(gains=BETTER), figures(MINED, gains=WORSE)
-    assert decide(geometry(CONE), [labels, mined]).reasons == (
+    assert decide(CONE, [labels, mined]).reasons == (
         "Random pairs have cosine 0.80 (90 % of them: 0.70 to 0.90), so a cosine alone does not say whether texts "
         "are alike.",
         "On 1,200 held-out graded labels, agreement with your scores (Spearman x 100) is 43.0 with "
@@ -390,9 +400,10 @@ def test_the_reasons_give_the_numbers():
 
 
 def test_without_pairs_the_reasons_say_what_is_missing():
-    first, *others = decide(geometry(CONE), [], "there are no pairs.").reasons
+    first, missing, shape, proof = decide(CONE, []).reasons
     assert first.endswith(RESCALED)
-    assert others == ["Whether a change improves ranking cannot be proven on this text: there are no pairs.", PROOF]
+    assert missing == "Whether a change improves ranking cannot be proven on this text: there are no pairs."
+    assert (shape, proof) == (f"{TUNED_SHAPE} {NOT_KNOWN}", PROOF)
 
 
 @pytest.mark.parametrize(
@@ -409,29 +420,27 @@ def test_without_pairs_the_reasons_say_what_is_missing():
 )
 def test_a_proven_change_says_what_its_pairs_do_not_measure(kinds, purpose, said):
     evidence = [figures(kind, gains=BETTER) for kind in kinds]
-    decision = decide(geometry(CONE), evidence, purpose=purpose, shape=RAW_SHAPE, likely=["whitening"])
+    decision = decide(CONE, evidence, purpose=purpose, shape=RAW_SHAPE, likely=["whitening"])
     assert decision.standing == PROVEN
     assert {MINED_ONLY, SEARCH_ONLY, SIMILARITY_ONLY} & {*decision.reasons} == ({said} if said else set())
 
 
 def test_where_nothing_is_changed_nothing_is_said_of_what_pairs_measure():
-    decision = decide(geometry(CONE), [figures(MINED)], shape=RAW_SHAPE, likely=["whitening"])
+    decision = decide(CONE, [figures(MINED)], shape=RAW_SHAPE, likely=["whitening"])
     assert MINED_ONLY not in decision.reasons
 
 
 def test_what_divides_by_nothing_takes_the_place_of_what_is_vetoed():
     def decided(vetoes, safe="whitening(8)", evidence=()):
-        given = geometry(CONE), evidence, "", "search", RAW_SHAPE, ("whitening",)
-        decision = decide(*given, vetoes=vetoes.get, safe=safe)
+        decision = decide(CONE, evidence, "search", RAW_SHAPE, ("whitening",), vetoes=vetoes, safe=safe)
         written = [reason for reason in decision.reasons if f"with {decision.system} and " in reason]
         assert len(written) == len(evidence) * (decision.system != "raw")  # what pairs say of what is written
         return decision.system, decision.standing, decision.beside
 
-    narrow = {"whitening": ("The text is narrow.",)}
     assert decided({}) == ("whitening", LIKELY, "")
-    assert decided(narrow) == ("whitening(8)", GENTLE, "whitening")
-    assert decided(narrow, safe="") == ("raw", "", "whitening")
-    assert decided({**narrow, "whitening(8)": ("Other neighbors.",)}) == ("raw", "", "whitening")
+    assert decided(NARROW_FOR_ONE) == ("whitening(8)", GENTLE, "whitening")
+    assert decided(NARROW_FOR_ONE, safe="") == ("raw", "", "whitening")
+    assert decided({**NARROW_FOR_ONE, "whitening(8)": ("Other neighbors.",)}) == ("raw", "", "whitening")
     worse = [figures(MINED, gains={"whitening": WORSE, "whitening(8)": NOISE})]
     assert decided({}, evidence=worse) == ("whitening(8)", GENTLE, "")
     worse = [figures(MINED, gains={"whitening": WORSE, "whitening(8)": PERHAPS_WORSE})]
@@ -450,9 +459,7 @@ def test_what_divides_by_nothing_takes_the_place_of_what_is_vetoed():
 )
 def test_pairs_that_measure_the_purpose_keep_a_safe_candidate_from_the_encoder(purpose, kind, system):
     found = [figures(kind, gains=PERHAPS_WORSE)]
-    narrow = {"whitening": ("The text is narrow.",)}
-    given = geometry(CONE), found, "", purpose, RAW_SHAPE, ("whitening",)
-    decision = decide(*given, vetoes=narrow.get, safe="whitening(8)")
+    decision = decide(CONE, found, purpose, RAW_SHAPE, ("whitening",), vetoes=NARROW_FOR_ONE, safe="whitening(8)")
     assert decision.system == system
     assert any("is not used." in reason for reason in decision.reasons) == (system == "raw")
 
@@ -468,16 +475,14 @@ def test_pairs_that_measure_the_purpose_keep_a_safe_candidate_from_the_encoder(p
 )
 def test_pairs_that_agree_with_a_safe_candidate_prove_it_for_search_alone(purpose, gain, narrow, standing):
     evidence = [figures(MINED, gains={"whitening": NOISE if narrow else WORSE, "whitening(8)": gain})]
-    vetoes = {"whitening": ("The text is narrow.",)} if narrow else {}
-    given = geometry(CONE), evidence, "", purpose, RAW_SHAPE, ("whitening",)
-    decision = decide(*given, vetoes=vetoes.get, safe="whitening(8)")
+    vetoes = NARROW_FOR_ONE if narrow else {}
+    decision = decide(CONE, evidence, purpose, RAW_SHAPE, ("whitening",), vetoes=vetoes, safe="whitening(8)")
     assert (decision.system, decision.standing) == ("whitening(8)", standing)
 
 
 def test_a_narrow_text_is_named_also_where_pairs_have_put_the_recipe_aside():
     evidence = [figures(MINED, gains={"whitening": WORSE, "whitening(8)": BETTER})]
-    given = geometry(CONE), evidence, "", "all", RAW_SHAPE, ("whitening",)
-    decision = decide(*given, vetoes={"whitening": ("The text is narrow.",)}.get, safe="whitening(8)")
+    decision = decide(CONE, evidence, "all", RAW_SHAPE, ("whitening",), vetoes=NARROW_FOR_ONE, safe="whitening(8)")
     assert (decision.system, decision.standing, decision.beside) == ("whitening(8)", GENTLE, "")
     _, against, instead, *others = decision.reasons
     assert against.startswith("The text is narrow. On 1,200 held-out mined pairs")
@@ -489,8 +494,7 @@ def test_a_narrow_text_is_named_also_where_pairs_have_put_the_recipe_aside():
 
 def test_pairs_that_speak_for_what_is_vetoed_are_doubted():
     evidence = [figures(MINED, gains={"whitening": BETTER, "whitening(8)": NOISE})]
-    given = geometry(CONE), evidence, "", "all", RAW_SHAPE, ("whitening",)
-    decision = decide(*given, vetoes={"whitening": ("The text is narrow.",)}.get, safe="whitening(8)")
+    decision = decide(CONE, evidence, "all", RAW_SHAPE, ("whitening",), vetoes=NARROW_FOR_ONE, safe="whitening(8)")
     assert decision.beside == "whitening"
     (said,) = (reason for reason in decision.reasons if "with whitening and" in reason)
     assert said.endswith(NOT_SUCH)
@@ -500,7 +504,6 @@ def test_pairs_that_speak_for_what_is_vetoed_are_doubted():
 def test_a_recipe_that_was_not_wanted_is_not_told():
     gains = {"whitening": BETTER, "whitening(8)": WORSE, "flow": NOISE, "flow(8)": NOISE}
     mined = [figures(MINED, gains=gains)]
-    given = geometry(CONE), mined, "", "search", RAW_SHAPE, ("whitening(8)",)
-    vetoed = decide(*given, vetoes={"whitening": ("The text is narrow.",)}.get)
+    vetoed = decide(CONE, mined, "search", RAW_SHAPE, ("whitening(8)",), vetoes=NARROW_FOR_ONE)
     assert (vetoed.system, vetoed.beside) == ("raw", "whitening")
     assert not any("So whitening(8) is not used." in reason for reason in vetoed.reasons)

@@ -46,8 +46,9 @@ def read(piece, column="text"):
 def written(files, folder, make, size):
     """What workers write, one piece after the other in this process; the names of the pieces."""
     pieces = recipe.cut(files, size)
-    job = recipe.RayManifest(make().describe(), "text", pieces).begin(folder)
-    worker = recipe._Worker(make, job, pieces, "text")
+    manifest = recipe.RayManifest(make().describe(), "text", pieces)
+    job = manifest.begin(folder)
+    worker = recipe._Worker(make, job, manifest)
     for number in range(len(pieces)):
         worker({"number": number})
     return job.names

@@ -38,6 +38,9 @@ class MemoryCollection(AbstractCollection):
         super().__init__(address)
         self.name = str(replace(address, id=None, vector=None))
 
+    def close(self):
+        pass
+
     def exists(self):
         return self.name in TABLES
 

@@ -10,6 +10,7 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.closed_forms import Center, Whitening
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
+from bertflow.serve.metrics import Metrics
 from bertflow.serve.model import Batcher, ServedModel, no_prefix
 from bertflow.serve.protocol import Found, Limits, RequestError
 
@@ -32,7 +33,7 @@ def answer(model, requests, **limits):
     async def ask():
         return await asyncio.gather(*(batcher.answer(*one) for one in requests), return_exceptions=True)
 
-    batcher = Batcher(model, Limits(**limits), *[lambda *_: None] * 2)
+    batcher = Batcher(model, Limits(**limits), Metrics(None, {}))
     try:
         return asyncio.run(ask())
     finally:
