@@ -136,9 +136,8 @@ def switch_off(model: nn.Module, norm: str) -> None:
 def first_position(model: PreTrainedModel) -> int:
     """The position of the first token: RoBERTa and its kin count from behind the padding index."""
     tables = (module for name, module in model.named_modules() if name.endswith("position_embeddings"))
-    return max(
-        (table.padding_idx + 1 for table in tables if getattr(table, "padding_idx", None) is not None), default=0
-    )
+    padding = (getattr(table, "padding_idx", None) for table in tables)
+    return max((index + 1 for index in padding if index is not None), default=0)
 
 
 def longest_input(model: PreTrainedModel) -> int:
