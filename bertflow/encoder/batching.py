@@ -113,8 +113,7 @@ class TokenizedText:
 
     def without_content(self) -> int:
         """How many sentences have special tokens only."""
-        content = np.concatenate([[0], np.cumsum(~self.special)])
-        return int((np.diff(content[self.starts]) == 0).sum())
+        return int(np.logical_and.reduceat(self.special, self.starts[:-1]).sum())
 
     def batch(self, rows: Int64, pad_id: int) -> Batch:
         """The sentences ``rows``, padded to the longest of them."""
