@@ -67,6 +67,7 @@ BAD_LABEL = (
     "for others. Or give them, in a column score, to `bertflow fix --labels` or `bertflow evaluate --tasks`."
 )
 """What to do about a binary label that is not valid."""
+BAD_CLASS = "Repair the label, leave the pair out, or name the classes with data.classes."
 Scale = tuple[float, float]
 """The lowest and the highest score there can be."""
 ANY_SCALE: Scale = (-1e100, 1e100)
@@ -286,10 +287,6 @@ def parse_label(row: TableRow, at: int, known: Mapping[str, int]) -> int:
     """
     label = row.cells[at]
     if isinstance(label, list | dict) or (name := str(label).strip().casefold()) not in known:
-        do = (
-            BAD_LABEL
-            if known is LABELS
-            else "Repair the label, leave the pair out, or name the classes with data.classes."
-        )
+        do = BAD_LABEL if known is LABELS else BAD_CLASS
         raise row.bad(f"a label should be one of {', '.join(known)}, got {shown(label)}. {do}")
     return known[name]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from bertflow.data.corpus import TextSource, drawn_rows, load_sentences, require_corpus
 from bertflow.data.docstrings import docstring_sentences
+from bertflow.data.pairs import texts_of
 from bertflow.data.sts import StsSource
 from bertflow.data.tables import is_hub, is_plain_text, table_suffix
 from bertflow.errors import UsageError, require_between
@@ -66,8 +67,7 @@ def training_text(options: TextOptions, seed: int = 0) -> list[str]:
     """
     options.check()
     if options.tasks:
-        tasks = StsSource(options.tasks, options.data_dir)
-        sentences = [text for task in tasks for pair in zip(task.first, task.second, strict=True) for text in pair]
+        sentences = list(texts_of(StsSource(options.tasks, options.data_dir)))
     elif options.sentences:
         sentences = load_sentences(options.sentences, options.columns)
     else:

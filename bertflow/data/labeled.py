@@ -92,20 +92,17 @@ def load_conll(path: str | Path, columns: Sequence[int] | None = None) -> Tagged
     """
     universal = Path(path).name.lower().removesuffix(".gz").endswith(CONLLU)
     word, tag = columns or ((2, 4) if universal else (1, -1))
-    rows = _rows(path, universal, (word, tag))
-    sentences = [[cells for _, cells in group] for _, group in groupby(rows, key=itemgetter(0))]
-    text = TaggedText(
-        tuple(tuple(word for word, _ in cells) for cells in sentences),
-        tuple(tuple(tag for _, tag in cells) for cells in sentences),
-        Path(path).name,
-    )
+    rows = groupby(_rows(path, universal, (word, tag)), key=itemgetter(0))
+    sentences = [tuple(zip(*(cells for _, cells in group), strict=True)) for _, group in rows]
+    words, tags = zip(*sentences, strict=True) if sentences else ((), ())
+    text = TaggedText(words, tags, Path(path).name)
     if len(text.names) < 2:
         raise DataError(f"{path} should hold two tags or more, but holds {len(text.names)}. Give more text.")
-    odd = [name for name in text.names if name != "O" and not _ENTITY.fullmatch(name)]
-    if odd and any(map(_ENTITY.fullmatch, text.names)):
-        spelled = next(name for name in text.names if _ENTITY.fullmatch(name))
+    spelled = [name for name in text.names if _ENTITY.fullmatch(name)]
+    odd = [name for name in text.names if name not in ("O", *spelled)]
+    if odd and spelled:
         raise DataError(
-            f"{path}: tags such as {spelled[:30]} spell entities, but {shown(odd[0])} does not. "
+            f"{path}: tags such as {spelled[0][:30]} spell entities, but {shown(odd[0])} does not. "
             "Repair the tag, or choose another column."
         )
     return text

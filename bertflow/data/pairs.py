@@ -14,7 +14,7 @@ with its file and line, not left out.
 
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -142,11 +142,14 @@ class Pairs:
         return hashlib.sha256("\0".join((*texts, *map(repr, targets))).encode()).hexdigest()
 
 
+def texts_of(sets: Iterable[Pairs]) -> Iterator[str]:
+    """Both sentences of each pair of some tasks, repeats included."""
+    return (text for pairs in sets for pair in zip(pairs.first, pairs.second, strict=True) for text in pair)
+
+
 def unique_sentences(sets: Iterable[Pairs]) -> list[str]:
     """Distinct sentences of some tasks by exact text, in the order of their first appearance."""
-    return list(
-        dict.fromkeys(text for pairs in sets for pair in zip(pairs.first, pairs.second, strict=True) for text in pair)
-    )
+    return list(dict.fromkeys(texts_of(sets)))
 
 
 def joined(parts: Sequence[Pairs]) -> Pairs:
@@ -277,7 +280,10 @@ def checked(pairs: Pairs, place: str) -> Pairs:
     Raises:
         DataError: If there are too few, or all have one target.
     """
-    pairs = _each_once(pairs) if pairs.kind == "retrieval" else pairs
+    if pairs.kind == "retrieval":
+        kept = unique_pairs(zip(pairs.first, pairs.second, strict=True))
+        first, second = zip(*kept, strict=True) if kept else ((), ())
+        pairs = replace(pairs, first=first, second=second, subsets=())
     n, (least, what, target) = len(pairs), NEEDS[pairs.kind]
     if n < least:
         raise DataError(f"{place} holds {how_many(n, 'pairs')}, but {what} needs at least {least}. Give more pairs.")
@@ -285,12 +291,6 @@ def checked(pairs: Pairs, place: str) -> Pairs:
         only = pairs.classes[values.pop()] if pairs.classes else f"{values.pop():g}"
         raise DataError(f"{place} gives all {n} pairs the same {target}, {only}. Add pairs with another {target}.")
     return pairs
-
-
-def _each_once(pairs: Pairs) -> Pairs:
-    kept = unique_pairs(zip(pairs.first, pairs.second, strict=True))
-    first, second = zip(*kept, strict=True) if kept else ((), ())
-    return replace(pairs, first=first, second=second, subsets=())
 
 
 def _collapsed(pairs: Pairs) -> Pairs:

@@ -67,15 +67,9 @@ class StsTask:
 
 def _semeval(title: str, revision: str, pairs: dict[str, int]) -> StsTask:
     """A year of SemEval; mteb's copy of it carries SentEval's text."""
+    folders, hub = (title, f"{title}-en-test"), f"mteb/{title.lower()}-sts@{revision}:test"
     return StsTask(
-        title,
-        split="test",
-        pairs=pairs,
-        folders=(title, f"{title}-en-test"),
-        layout="semeval",
-        files=tuple(pairs),
-        hub=f"mteb/{title.lower()}-sts@{revision}:test",
-        hub_form="senteval",
+        title, "test", pairs, folders=folders, layout="semeval", files=tuple(pairs), hub=hub, hub_form="senteval"
     )
 
 
@@ -97,9 +91,7 @@ TASKS: Mapping[str, StsTask] = {
         {"MSRpar": 750, "MSRvid": 750, "SMTeuroparl": 459, "surprise.OnWN": 750, "surprise.SMTnews": 399},
     ),
     "sts13": _semeval(
-        "STS13",
-        "7e90230a92c190f1bf69ae9002b8cea547a64cca",
-        {"FNWN": 189, "headlines": 750, "OnWN": 561},
+        "STS13", "7e90230a92c190f1bf69ae9002b8cea547a64cca", {"FNWN": 189, "headlines": 750, "OnWN": 561}
     ),
     "sts14": _semeval(
         "STS14",

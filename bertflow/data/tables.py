@@ -18,6 +18,7 @@ from typing import Any
 from bertflow.data.cells import Objects, objects_in_lines, objects_in_list, split_csv, split_tsv, split_xlsx
 from bertflow.data.lines import Given, Made, is_blank, none_skipped, usable
 from bertflow.errors import DataError, RowError, reason_of, shown
+from bertflow.tables import shortened
 
 HUB = "hub:"
 """Prefix of the name of a dataset of the hub."""
@@ -125,7 +126,7 @@ class TextTable:
 
 def column_names(names: Sequence[str]) -> str:
     """Names of columns for a message; cut, since those of a table without a header are sentences."""
-    cut = [name if len(name) <= 30 else f"{name[:27]}..." for name in names[:NAMED]]
+    cut = [shortened(name, 30) for name in names[:NAMED]]
     return ", ".join([*cut, *([f"and {len(names) - NAMED} more"] if len(names) > NAMED else [])]) or "none"
 
 

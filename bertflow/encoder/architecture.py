@@ -35,6 +35,7 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from bertflow.errors import BertflowError, DataError, UsageError, reason_of
+from bertflow.progress import at_level
 
 logger = logging.getLogger("bertflow")
 
@@ -136,9 +137,8 @@ def switch_off(model: nn.Module, norm: str) -> None:
 def first_position(model: PreTrainedModel) -> int:
     """The position of the first token: RoBERTa and its kin count from behind the padding index."""
     tables = (module for name, module in model.named_modules() if name.endswith("position_embeddings"))
-    return max(
-        (table.padding_idx + 1 for table in tables if getattr(table, "padding_idx", None) is not None), default=0
-    )
+    padding = (getattr(table, "padding_idx", None) for table in tables)
+    return max((index + 1 for index in padding if index is not None), default=0)
 
 
 def longest_input(model: PreTrainedModel) -> int:
@@ -227,13 +227,12 @@ def same_tokens(alone: Sequence[Tensor], batched: Sequence[Tensor], model: PreTr
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
     """No report about the weights that are left out on purpose, no progress bar for a file on disk."""
-    verbosity, bar = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
-    transformers_logging.set_verbosity_error()
+    bar = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     try:
-        yield
+        with at_level(logging.ERROR, "transformers"):
+            yield
     finally:
-        transformers_logging.set_verbosity(verbosity)
         if bar:
             transformers_logging.enable_progress_bar()
 

@@ -35,6 +35,9 @@ TOKEN_BUDGETS: Mapping[str, int] = {"cpu": 1024, "cuda": 65536, "mps": 16384}
 """Tokens in a batch, padding included. On a CPU a batch should stay in the cache; a GPU should be full."""
 ENOUGH = 4
 """Divisor of the budget: a batch that fills this part of it is worth its overhead."""
+Part = tuple[NDArray[np.int32], Bools]
+"""Token ids, and which of them are special."""
+NO_TOKENS: Part = np.empty(0, np.int32), np.empty(0, np.bool_)
 
 
 @dataclass(frozen=True)
@@ -84,15 +87,9 @@ class TokenizedText:
 
     @classmethod
     def joined(
-        cls,
-        ids: list[NDArray[np.int32]],
-        special: list[Bools],
-        lengths: list[int],
-        sentences: Sequence[str],
-        truncated: int = 0,
-        first: int = 0,
+        cls, parts: Sequence[Part], lengths: list[int], sentences: Sequence[str], truncated: int = 0, first: int = 0
     ) -> "TokenizedText":
-        """Tokens, and whether they are special, put end to end; ``lengths`` of them are those of each sentence.
+        """Parts put end to end; ``lengths`` of their tokens are those of each sentence.
 
         Raises:
             DataError: If a sentence has no token at all, as an empty one where the model has no special tokens; the
@@ -102,8 +99,8 @@ class TokenizedText:
             row = lengths.index(0)
             raise DataError(f"Sentence {first + row} ({sentences[row]!r}) has no tokens for this model. Leave it out.")
         starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-        flat = np.concatenate([np.empty(0, np.int32), *ids]), np.concatenate([np.empty(0, np.bool_), *special])
-        return cls(*flat, starts, truncated)
+        ids, special = map(np.concatenate, zip(NO_TOKENS, *parts, strict=True))
+        return cls(ids, special, starts, truncated)
 
     @property
     def lengths(self) -> Int64:
@@ -116,8 +113,7 @@ class TokenizedText:
 
     def without_content(self) -> int:
         """How many sentences have special tokens only."""
-        content = np.concatenate([[0], np.cumsum(~self.special)])
-        return int((np.diff(content[self.starts]) == 0).sum())
+        return int(np.logical_and.reduceat(self.special, self.starts[:-1]).sum())
 
     def batch(self, rows: Int64, pad_id: int) -> Batch:
         """The sentences ``rows``, padded to the longest of them."""
@@ -161,8 +157,7 @@ def tokenize(
         DataError: If a sentence has no token at all, as an empty one where the model has no special tokens; the message
             counts sentences from ``first``.
     """
-    ids: list[NDArray[np.int32]] = []
-    special: list[Bools] = []
+    parts: list[Part] = []
     lengths: list[int] = []
     truncated = 0
     for chunk in chunks(sentences, CHUNK):
@@ -171,12 +166,12 @@ def tokenize(
             tokens, flags = _encoded(chunk, tokenizer, cut)
         sizes = [len(row) for row in tokens]
         lengths += sizes
-        ids.append(np.fromiter(chain.from_iterable(tokens), np.int32, sum(sizes)))
-        special.append(np.fromiter(chain.from_iterable(flags), np.bool_, sum(sizes)))
+        ids = np.fromiter(chain.from_iterable(tokens), np.int32, sum(sizes))
+        parts.append((ids, np.fromiter(chain.from_iterable(flags), np.bool_, sum(sizes))))
         full = [text for text, size in zip(chunk, sizes, strict=True) if size == max_length]
         whole = tokenizer(full, truncation=False, verbose=False)["input_ids"] if full else []
         truncated += sum(len(tokens) != max_length for tokens in whole)
-    return TokenizedText.joined(ids, special, lengths, sentences, truncated, first)
+    return TokenizedText.joined(parts, lengths, sentences, truncated, first)
 
 
 def placing(

@@ -152,7 +152,7 @@ def split(
         DataError: If a text has no token at all, as an empty one where the model has no special tokens.
     """
     wanted = {"return_special_tokens_mask": True, "return_offsets_mapping": True, "truncation": False}
-    ids, special, spans, owners, sizes = [], [], [], [], []
+    parts, spans, owners, sizes = [], [], [], []
     for part in chunks(((row, *span) for row, text in enumerate(texts) for span in how.pieces(text)), CHUNK):
         encoded: Any = tokenizer(
             [prompt + texts[row][start:stop] for row, start, stop in part], verbose=False, **wanted
@@ -165,15 +165,14 @@ def split(
             found = list(how.of_tokens(end - begin, max_length - len(tokens) + end - begin))
             for first, last in found:
                 kept = np.r_[:begin, begin + first : begin + last, end : len(tokens)]
-                ids.append(tokens[kept])
-                special.append(flags[kept])
+                parts.append((tokens[kept], flags[kept]))
                 inner = (0, stop - start) if len(found) == 1 else places[[begin + first, begin + last - 1], [0, 1]]
                 spans.append((start + max(0, inner[0]), start + inner[1]))
                 owners.append(row)
                 sizes.append(max(1, last - first))
     starts = np.searchsorted(owners, np.arange(len(texts) + 1))
     chunk_texts = [texts[row][start:stop] for row, (start, stop) in zip(owners, spans, strict=True)]
-    tokenized = TokenizedText.joined(ids, special, [len(tokens) for tokens in ids], chunk_texts)
+    tokenized = TokenizedText.joined(parts, [len(tokens) for tokens, _ in parts], chunk_texts)
     return ChunkedText(tokenized, starts, np.array(spans, dtype=np.int64).reshape(-1, 2), np.array(sizes, np.int64))
 
 

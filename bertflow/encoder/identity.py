@@ -99,11 +99,10 @@ class Identity:
 
     def calibrated(self, calibrator: str, module: Any) -> "Identity":
         """The identity of this encoder followed by a fitted map."""
-        names = [name for name in (self.calibrator, calibrator) if name]
         digest = map_digest(module)
         if self.digest:
             digest = hashlib.sha256(f"{self.digest} {digest}".encode()).hexdigest()
-        return Identity(self.name, self.facts, ", ".join(names), digest)
+        return Identity(self.name, self.facts, ", ".join(filter(None, (self.calibrator, calibrator))), digest)
 
     @property
     def raw(self) -> "Identity":

@@ -185,13 +185,7 @@ class Pooling:
 
 
 POOLINGS: dict[str, Pooling] = {
-    "mean": Pooling(),
-    "content": Pooling(tokens="content"),
-    **{name: Pooling(tokens=name) for name in COUNTED},
-    "max": Pooling(tokens="max"),
-    "cls": Pooling(tokens="cls"),
-    "pooler": Pooling(tokens="pooler"),
-    "last-token": Pooling(tokens="last-token"),
+    **{name: Pooling(tokens=name) for name in ("mean", "content", *COUNTED, "max", "cls", "pooler", "last-token")},
     **{name: Pooling(tokens=name) for name in TEMPLATED},
     "second-to-last": Pooling(layers=(-2,)),
     "last-2-avg": Pooling(layers=(-2, -1)),

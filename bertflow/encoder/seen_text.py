@@ -121,8 +121,7 @@ class TokenCounts:
 
     def weigh(self, ids: torch.Tensor, content: torch.Tensor, names: Iterable[str]) -> dict[str, torch.Tensor]:
         """For some rows of ``COUNTED``, the weights of a batch of token ids; zero where there is no content."""
-        tables = {name: sent(torch.from_numpy(self.weights[name]), ids.device) for name in names}
-        return {name: table[ids] * content for name, table in tables.items()}
+        return {name: sent(torch.from_numpy(self.weights[name]), ids.device)[ids] * content for name in names}
 
     def digest(self) -> str:
         """One fingerprint for equal counts."""

@@ -163,11 +163,9 @@ class VectorFile:
         name, *numbers = line.rsplit(b" ", self.dim)
         try:
             with np.errstate(over="ignore"):  # refused below
-                vector = np.array(numbers, dtype=np.float32)
+                vector = np.array(numbers, dtype=np.float32).reshape(self.dim)
         except ValueError:
             raise self._short(number, line) from None
-        if len(vector) != self.dim:
-            raise self._short(number, line)
         word = name.decode(errors="replace")
         if not np.isfinite(vector).all():
             raise DataError(

@@ -68,9 +68,9 @@ class PairData(TrainingData):
     def batch(self, index: Int64) -> PairBatch:
         """The pairs at ``index``, padded, on the CPU."""
         rows = self._sides[:, index]
-        first, second, *third = (self._encoder.padded(self._text, side) for side in rows)
+        sides = [self._encoder.padded(self._text, side) for side in rows]
         targets = None if self._targets is None else self._targets[torch.from_numpy(index)]
-        return PairBatch(first, second, torch.from_numpy(self._keys[rows]), targets, *third)
+        return PairBatch(sides, torch.from_numpy(self._keys[rows]), targets)
 
 
 def siamese_options(recipe: FinetuneRecipe, n: int) -> dict[str, Any]:

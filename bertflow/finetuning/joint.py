@@ -26,7 +26,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from bertflow.affine import identity_map
-from bertflow.data.pairs import Pairs
+from bertflow.data.pairs import Pairs, texts_of
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.finetuning import FinetuneRecipe
 from bertflow.finetuning.objectives import AbstractObjective, Gather, Judged, Sides
@@ -145,7 +145,7 @@ def finished_flow(module: Joint, pairs: Pairs, encoder: TransformerEncoder) -> F
         pairs: The training pairs; both sides of all of them are the rows, as in the released code.
         encoder: The fine-tuned encoder, opened again.
     """
-    sentences = [text for pair in zip(pairs.first, pairs.second, strict=True) for text in pair]
+    sentences = list(texts_of([pairs]))
     distinct, rows = distinct_rows(sentences)
     recipe, flow = module.recipe, module.objective.flow
     taken = replace(flow.recipe, batch_size=2 * recipe.batch_size, unit=2, epochs=recipe.epochs, steps=0, held_out=0.0)

@@ -53,7 +53,7 @@ Judged = dict[str, Tensor]
 
 
 class AbstractObjective(nn.Module):
-    """What is minimized.
+    """What is minimized: ``forward(sides, rank, gather)`` judges a batch.
 
     Args:
         dim: Width of an embedding.
@@ -67,10 +67,6 @@ class AbstractObjective(nn.Module):
     def __init__(self, dim: int, recipe: FinetuneRecipe, classes: int) -> None:
         super().__init__()
         self.recipe = recipe
-
-    def forward(self, sides: Sides, rank: int, gather: Gather) -> Judged:
-        """Judge a batch."""
-        raise NotImplementedError
 
 
 class Classification(AbstractObjective):

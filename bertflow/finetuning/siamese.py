@@ -7,8 +7,8 @@ batch) after any number of interruptions, and on any number of ranks, except tha
 """
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,28 +33,23 @@ class PairBatch:
     """Some pairs, tokenized and padded; the sides apart, since one is often longer.
 
     Attributes:
-        first: The first sentences.
-        second: The second ones.
+        sides: The first sentences, the second ones and, where there are any, the negatives.
         texts: A number for each text, by side (2, n), or (3, n): equal numbers, equal texts by key.
         targets: Classes or scores (n,); None where there are none.
-        third: The negatives; None where there are none.
     """
 
-    first: Batch
-    second: Batch
+    sides: Sequence[Batch]
     texts: Tensor
     targets: Tensor | None
-    third: Batch | None = None
 
     def __len__(self) -> int:
         """How many pairs there are."""
-        return len(self.first.rows)
+        return self.texts.shape[1]
 
     def to(self, device: torch.device) -> "PairBatch":
         """This batch on a device."""
         targets = None if self.targets is None else sent(self.targets, device)
-        third = None if self.third is None else self.third.to(device)
-        return PairBatch(self.first.to(device), self.second.to(device), sent(self.texts, device), targets, third)
+        return PairBatch([side.to(device) for side in self.sides], sent(self.texts, device), targets)
 
 
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
@@ -95,11 +90,9 @@ class Siamese(pl.LightningModule):
         """Both sides' embeddings, each (n, dim)."""
         encoder = self._borrowed.encoder
         assert encoder is not None
-        u, v = encoder.embed_batch(batch.first), encoder.embed_batch(batch.second)
-        sides = Sides(u.float(), v.float(), batch.texts[0], batch.texts[1], batch.targets)
-        if batch.third is None:
-            return sides
-        return replace(sides, w=encoder.embed_batch(batch.third).float(), third=batch.texts[2])
+        u, v, *w = (encoder.embed_batch(side).float() for side in batch.sides)
+        first, second, *third = batch.texts
+        return Sides(u, v, first, second, batch.targets, *w, *third)
 
     def judged(self, batch: PairBatch, gathered: bool) -> Judged:
         """The loss of one batch; ``gathered`` where other ranks hold other pairs of it."""
@@ -116,7 +109,7 @@ class Siamese(pl.LightningModule):
         before = self.training
         self.train(self.needs_dropout)
         if self.needs_dropout:
-            torch.manual_seed(_seed(self.run["seed"], int(batch.first.rows[0])))
+            torch.manual_seed(_seed(self.run["seed"], int(batch.sides[0].rows[0])))
         try:
             return self.judged(batch, gathered=False)
         finally:
@@ -133,8 +126,8 @@ class Siamese(pl.LightningModule):
 
     def on_train_batch_start(self, batch: PairBatch, batch_idx: int) -> None:
         """Dropout is a function of (seed, epoch, batch, rank), so that a resumed run is the same run."""
-        key = (self.run["seed"], self.current_epoch, int(batch.first.rows[0]), int(batch.second.rows[0]))
-        torch.manual_seed(_seed(*key))
+        rows = (int(side.rows[0]) for side in batch.sides[:2])
+        torch.manual_seed(_seed(self.run["seed"], self.current_epoch, *rows))
 
     def training_step(self, batch: PairBatch, batch_idx: int) -> Tensor:
         """The loss of one batch, logged when the Trainer will write it.

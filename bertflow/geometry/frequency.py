@@ -118,8 +118,7 @@ class LengthTrend:
         """Trend of rows (n, dim) with their log frequencies (n,), NaN where there is none."""
         known = np.isfinite(log_frequency)
         lengths = np.linalg.norm(np.asarray(x, dtype=np.float64)[known], axis=1)
-        frequency = log_frequency[known]
-        n = len(lengths)
+        frequency, n = log_frequency[known], len(lengths)
         if n < FEWEST or np.ptp(lengths) <= SAME_LENGTH * lengths.max() or not np.ptp(frequency):
             return cls(n)
         value = spearman(lengths, frequency)

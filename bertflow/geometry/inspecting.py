@@ -24,6 +24,7 @@ from bertflow.data.docstrings import DOCSTRING_PAIRS, docstring_corpus
 from bertflow.data.pairs import Pairs
 from bertflow.data.sts import StsSource
 from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
+from bertflow.encoder.options import given_options
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.names import Model, Text
 from bertflow.evaluation.sides import Systems
@@ -116,8 +117,7 @@ def open_encoder(model: "Model | None", device: str, **options: Any) -> SharedPa
     if model is None:
         model, options = embedded_encoder(), {**options, "pooling": options.get("pooling") or RAW_POOLING}
     opened = open_system(model, device=device, **options)
-    given = [name for name, value in options.items() if value is not None]
-    if given and (opened.calibrator or opened.recipe is None):
+    if (given := given_options(options)) and (opened.calibrator or opened.recipe is None):
         raise UsageError(
             f"{given[0]} cannot be used with {model}: a calibrated encoder keeps what it was fitted with, and word "
             "vectors have none. Leave it out."
@@ -181,11 +181,6 @@ def inspect_model(
         logger.info("baselines are fitted on %s", where)
     facts = {"text": source, "fitted on": where}
     n = FIX_NEEDS if text is None else len({*map(text_key, sentences)})
-    how = {
-        "calibrated": own,
-        "text": text,
-        "n": n,
-        "options": option_words(columns=columns, **options),
-    }
+    then = next_command(model, calibrated=own, text=text, n=n, options=option_words(columns=columns, **options))
     name = "the embedded MiniLM" if model is None else opened.name
-    return replace(make_report(f"Geometry report: {name}", material, facts, then=next_command(model, **how)), n=n)
+    return replace(make_report(f"Geometry report: {name}", material, facts, then=then), n=n)

@@ -129,10 +129,9 @@ def scores_of_pairs(systems: Systems, pairs: Pairs) -> PairScores:
         DataError: If a system was trained on labels of these pairs.
     """
     if pairs.kind == "graded":
-        report, metric, title = score_sets(systems, [pairs]), "cosine_spearman", "Spearman"
+        report, metric, title, bm25 = score_sets(systems, [pairs]), "cosine_spearman", "Spearman", None
     else:
-        report, metric, title = evaluate_retrieval(systems, pairs), "hit@1", "hit@1"
-    bm25 = None if pairs.kind == "graded" else bm25_values(pairs)[metric]
+        report, metric, title, bm25 = evaluate_retrieval(systems, pairs), "hit@1", "hit@1", bm25_values(pairs)["hit@1"]
     values = {
         row.system: (row.value, row.ci_low, row.ci_high)
         for row in report.rows
@@ -165,8 +164,7 @@ def show_cosines(clouds: Clouds, pairs: PairCosines | None = None) -> GeometrySe
     """Cosines of random pairs, and of paraphrases where there are any."""
     panels = {name: {"random pairs": cloud.random_cosines} for name, cloud in clouds.items()}
     if pairs is not None:
-        for name, samples in panels.items():
-            samples["paraphrases"] = pairs.paraphrases(name)
+        panels = {name: {**samples, "paraphrases": pairs.paraphrases(name)} for name, samples in panels.items()}
     quantiles = {
         name: {kind: np.quantile(sample, [0.05, 0.5, 0.95]) for kind, sample in samples.items()}
         for name, samples in panels.items()

@@ -252,8 +252,7 @@ def _section(title: str, part: GeometrySection, plots: Any) -> str:
     numbers = [*([_table(part.table)] if part.table else []), *([_terms(part.explained)] if part.explained else [])]
     if title == SUMMARY:
         numbers = ["<details><summary>All measures</summary>", *numbers, "</details>"]
-    parts += numbers
-    return "\n".join(parts)
+    return "\n".join([*parts, *numbers])
 
 
 def _terms(terms: Mapping[str, str]) -> str:

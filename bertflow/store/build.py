@@ -4,7 +4,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +22,7 @@ from bertflow.encoder.notes import said_once
 from bertflow.errors import DataError, require_between
 from bertflow.files import file_xxh3, require_room
 from bertflow.progress import Advance
-from bertflow.records import Count, read_record, write_record
+from bertflow.records import Count, read_record
 from bertflow.registry import lookup
 from bertflow.store.shards import AGAIN, DTYPES, Block, Blocks, Shards
 from bertflow.store.text import HASHES, ROW_IDS, SPOOL
@@ -132,12 +132,6 @@ class Manifest:
         there = (folder / name).is_file()
         return there and self.xxh3[name] == file_xxh3(folder / name) if name in self.xxh3 else not there
 
-    def without_hashes(self, folder: Path) -> None:
-        """Delete the hashes of the corpus in ``folder``, and their checksum in its ``store.json``."""
-        kept = {name: one for name, one in self.xxh3.items() if name != HASHES}
-        write_record(folder / MANIFEST, asdict(self) | {"xxh3": kept})
-        (folder / HASHES).unlink(missing_ok=True)
-
     def check(self, folder: Path, plan: Mapping[str, Any]) -> None:
         """Compare the store in ``folder`` with a plan.
 
@@ -176,7 +170,7 @@ def plan_of(
     return {name: value for name, value in plan.items() if value is not None}
 
 
-def begin(folder: Path, create: Callable[[], Mapping[str, Any]], check: Callable[[], Mapping[str, Any]]) -> Manifest:
+def begin(folder: Path, create: Callable[[], Mapping[str, Any]], check: Callable[[], Mapping[str, Any]]) -> None:
     """Begin a new store, or compare the existing one with its plan.
 
     Args:
@@ -205,7 +199,6 @@ def begin(folder: Path, create: Callable[[], Mapping[str, Any]], check: Callable
                 create()
                 if HASHES not in held.xxh3:
                     (folder / HASHES).unlink(missing_ok=True)
-    return Manifest.read(folder)
 
 
 def fill(folder: Path, blocks: Blocks, advance: Advance) -> None:

@@ -15,6 +15,7 @@ the common mean of all embeddings would use up the precision of the differences 
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -30,7 +31,8 @@ from bertflow.encoder.abstract import SentenceEncoder, check_sentences
 from bertflow.errors import DataError, UsageError, how_many
 from bertflow.files import atomic_folder
 from bertflow.progress import Advance, bar
-from bertflow.store.build import CHUNK, Manifest, begin, encoded, fill, plan_of
+from bertflow.records import write_record
+from bertflow.store.build import CHUNK, MANIFEST, Manifest, begin, encoded, fill, plan_of
 from bertflow.store.shards import AGAIN, Block
 from bertflow.store.text import (
     HASHES,
@@ -276,8 +278,10 @@ class EmbeddingStore:
 
     def forget_text(self) -> Self:
         """Delete the hashes of the corpus; fingerprints of the whole text stay, so that other text is refused."""
-        self.manifest.without_hashes(self.folder)
-        self.manifest = Manifest.read(self.folder)
+        kept = {name: one for name, one in self.manifest.xxh3.items() if name != HASHES}
+        self.manifest = replace(self.manifest, xxh3=kept)
+        write_record(self.folder / MANIFEST, asdict(self.manifest))
+        (self.folder / HASHES).unlink(missing_ok=True)
         self.__dict__.pop("text_hashes", None)
         return self
 

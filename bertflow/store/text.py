@@ -109,14 +109,10 @@ def number_rows(first: Int64, row_ids: Int64) -> int:
     n = 0
     for start in range(0, len(first), CHUNK):
         part = first[start : start + CHUNK]
-        new = part == np.arange(start, start + len(part))
-        rank = n - 1 + np.cumsum(new)
-        # The first appearance of a repeated sentence is written already, or in this part.
-        here = part >= start
-        ids = np.where(here, rank[np.where(here, part - start, 0)], 0)
-        ids[~here] = row_ids[part[~here]]
-        row_ids[start : start + len(part)] = ids
-        n += int(new.sum())
+        rank = n + np.cumsum(part == np.arange(start, start + len(part)))
+        row_ids[start : start + len(part)] = rank - 1  # right where a sentence is new
+        row_ids[start : start + len(part)] = row_ids[part]
+        n = int(rank[-1])
     return n
 
 

@@ -164,10 +164,9 @@ class StudyResult(AbstractResult):
         shown = dict.fromkeys([names[len(names) // 2], names[-1]])
         title = f"Cosine, {len(shown)} of {len(names)} poolings" if names[len(shown) :] else "Cosine"
         section = self._section(title, cells, shown)
-        lines, verdicts = section.table.lines, [*self.verdicts()]
-        yield replace(section, table=replace(section.table, lines=lines[:LINES]))
-        yield from [*self._neighbors(NEAREST)][:1]
-        yield from verdicts[:VERDICTS]
+        yield replace(section, table=replace(section.table, lines=section.table.lines[:LINES]))
+        yield from itertools.islice(self._neighbors(NEAREST), 1)
+        yield from itertools.islice(self.verdicts(), VERDICTS)
         yield f"All layers and distances: {REST.split(',')[0] if self.written else REST}. {self.written}".rstrip()
 
     def _section(
@@ -277,14 +276,10 @@ def compare_offsets(x: Floats, labels: Labels, names: Labels) -> Offset:
 
 
 def _panel(x: Float32, study: Study) -> Panel:
-    labels = study.labels
-    offsets = [names for a, b, c, d in study.offsets for names in ((a, b, c, d), (a, c, b, d))]
-    return Panel(
-        labels,
-        COSINE.matrix(x, x),
-        -SIMILARITIES["euclidean"].matrix(x, x),
-        tuple(compare_offsets(x, labels, names) for names in offsets),
-    )
+    labels, distances = study.labels, -SIMILARITIES["euclidean"].matrix(x, x)
+    sides = [names for a, b, c, d in study.offsets for names in ((a, b, c, d), (a, c, b, d))]
+    offsets = tuple(compare_offsets(x, labels, names) for names in sides)
+    return Panel(labels, COSINE.matrix(x, x), distances, offsets)
 
 
 def _count(found: Mapping[str, str]) -> str:
