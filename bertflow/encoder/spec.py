@@ -1,22 +1,29 @@
-"""What an encoder is, but for its weights: made of its options, which are checked before weights are read.
+"""How an encoder is opened. Making a spec checks it: folder, pooling and layers, length, chunks, template; no weights.
 
-options  --TransformerEncoder-->  spec  --recipe-->  the arguments that open the encoder again
+options  --EncoderSpec.of-->  spec  --recipe-->  the arguments that open the encoder again
 --facts--->  what decides its embeddings: ``describe()``, identity, saved record
 """
 
 import functools
+import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from bertflow.encoder.architecture import NO_LIMIT, longest_input
 from bertflow.encoder.chunks import Chunks
-from bertflow.encoder.folders import DEFAULTS, ModelFolder, Prompts
-from bertflow.encoder.pooling import Pooling
-from bertflow.encoder.template import Template
+from bertflow.encoder.device import PRECISIONS, resolve_device
+from bertflow.encoder.folders import DEFAULTS, ModelFolder, Prompts, shown_prompts
+from bertflow.encoder.locating import open_model, own_pooling
+from bertflow.encoder.pooling import DENOISED, Pooling, parse_pooling
+from bertflow.encoder.template import Template, require_positions
 from bertflow.errors import UsageError
+from bertflow.registry import lookup, own_code
+
+logger = logging.getLogger("bertflow")
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,45 @@ class EncoderSpec:
     dtype: str = DEFAULTS["dtype"]
     chunks: Chunks | None = None
     template: Template | None = None
+
+    @classmethod
+    def of(
+        cls,
+        model: str | Path,
+        pooling: str | None = None,
+        max_length: int | None = None,
+        device: str = "auto",
+        dtype: str | None = None,
+        revision: str | None = None,
+        prompt: str | Prompts | None = None,
+        chunks: str | None = None,
+        template: str | None = None,
+    ) -> "EncoderSpec":
+        """What the options of ``TransformerEncoder`` stand for; what is None is the folder's own choice.
+
+        Raises:
+            UnknownNameError: For an unknown pooling or dtype.
+            UsageError: For a layer, length, device, template or chunks that cannot be used.
+            DataError: For a folder that is missing, incomplete or damaged.
+        """
+        folder = open_model(model, revision)
+        with own_code(folder.path, folder.record.get("imports", [])):
+            row = parse_pooling(own_pooling(folder) if pooling is None else pooling)
+        folder.needed([row])
+        prompts, dtype = folder.prompts(prompt), folder.saved["dtype"] if dtype is None else dtype
+        if prompt is None and folder.modules and any(prompts.values()):
+            logger.info("%s has prompts, which are used: %s.", folder.name, shown_prompts(prompts))
+        around = Template.around(folder, row, template)
+        if row.tokens == DENOISED:
+            require_positions(folder.shape)
+        lookup("dtype", PRECISIONS, dtype)
+        kept = prompt if prompt is None or isinstance(prompt, str) else dict(prompt)
+        asked = {"model": str(model), "device": device, "revision": revision, "prompt": kept}
+        length = choose_length(folder, max_length)
+        spec = cls(asked, folder, row, length, resolve_device(device), prompts, dtype, template=around)
+        spelling = folder.saved.get("chunks", "") if chunks is None else chunks
+        fitted = spec.fitted_chunks(spelling) if spelling else None
+        return replace(spec, chunks=fitted and replace(fitted, pool=fitted.pool or "mean"))
 
     def fitted_chunks(self, spelling: str) -> Chunks:
         """Chunks as they are spelled, their size said, for this ``max_length`` and these prompts."""

@@ -6,7 +6,6 @@ sentences -> tokens -> rows of the embedding matrix          -> pool -> x
 
 import copyreg
 import functools
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,19 +20,16 @@ from bertflow.array_types import Float32, Int64
 from bertflow.encoder.abstract import Role
 from bertflow.encoder.architecture import quiet_transformers
 from bertflow.encoder.batching import Batch, TokenizedText
-from bertflow.encoder.device import PRECISIONS, resolve_device, sent
-from bertflow.encoder.folders import DEFAULTS, ModelFolder, Prompts, shown_prompts, write_facts
-from bertflow.encoder.locating import open_model, own_pooling
+from bertflow.encoder.device import sent
+from bertflow.encoder.folders import DEFAULTS, ModelFolder, Prompts, write_facts
+from bertflow.encoder.locating import open_model
 from bertflow.encoder.model import BlockStack, digest_of, for_others, word_embeddings
-from bertflow.encoder.pooling import DENOISED, STATIC_POOLINGS, TEMPLATED, TOKEN_REDUCTIONS, parse_pooling
+from bertflow.encoder.pooling import STATIC_POOLINGS, TEMPLATED, TOKEN_REDUCTIONS, parse_pooling
 from bertflow.encoder.reading import AbstractTokenEncoder
 from bertflow.encoder.seen_text import Supervision, TokenCounts
-from bertflow.encoder.spec import EncoderSpec, choose_length
-from bertflow.encoder.template import Template, require_positions
+from bertflow.encoder.spec import EncoderSpec
 from bertflow.errors import UsageError
-from bertflow.registry import lookup, own_code, own_modules
-
-logger = logging.getLogger("bertflow")
+from bertflow.registry import lookup, own_modules
 
 
 class TransformerEncoder(AbstractTokenEncoder):
@@ -87,25 +83,8 @@ class TransformerEncoder(AbstractTokenEncoder):
         chunks: str | None = None,
         template: str | None = None,
     ) -> None:
-        folder = open_model(model, revision)
-        with own_code(folder.path, folder.record.get("imports", [])):
-            row = parse_pooling(own_pooling(folder) if pooling is None else pooling)
-        folder.needed([row])
-        prompts, dtype = folder.prompts(prompt), folder.saved["dtype"] if dtype is None else dtype
-        if prompt is None and folder.modules and any(prompts.values()):
-            logger.info("%s has prompts, which are used: %s.", folder.name, shown_prompts(prompts))
-        around = Template.around(folder, row, template)
-        if row.tokens == DENOISED:
-            require_positions(folder.shape)
-        lookup("dtype", PRECISIONS, dtype)
-        kept = prompt if prompt is None or isinstance(prompt, str) else dict(prompt)
-        asked = {"model": str(model), "device": device, "revision": revision, "prompt": kept}
-        length = choose_length(folder, max_length)
-        spec = EncoderSpec(asked, folder, row, length, resolve_device(device), prompts, dtype, template=around)
-        spelling = folder.saved.get("chunks", "") if chunks is None else chunks
-        fitted = spec.fitted_chunks(spelling) if spelling else None
-        super().__init__(replace(spec, chunks=fitted and replace(fitted, pool=fitted.pool or "mean")))
-        self.counts, self.supervision = _seen_in(folder)
+        super().__init__(EncoderSpec.of(model, pooling, max_length, device, dtype, revision, prompt, chunks, template))
+        self.counts, self.supervision = _seen_in(self.spec.folder)
         self._lent, self._as_read = False, ""  # a digest of the weights once others have the model and may change them
         if token_counts is not None:
             self.counts = TokenCounts.given(token_counts, self.tokenizer)

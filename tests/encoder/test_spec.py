@@ -1,4 +1,4 @@
-"""A spec is what an encoder is, but for its weights: the encoder checks it, and everything else is a view of it."""
+"""A spec is what an encoder is, but for its weights: making one is the check, and everything else is a view of it."""
 
 import ast
 from pathlib import Path
@@ -9,6 +9,7 @@ import bertflow
 from bertflow.cli.command import command
 from bertflow.encoder.model import BlockStack
 from bertflow.encoder.options import EncoderOptions
+from bertflow.encoder.spec import EncoderSpec
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.opening import load
@@ -27,9 +28,9 @@ def no_weights(monkeypatch):
 
 @pytest.mark.usefixtures("no_weights")
 def test_recipe_and_description_are_views_of_the_spec(tiny_bert):
-    spec = TransformerEncoder(tiny_bert, **OPTIONS).spec
+    spec = EncoderSpec.of(tiny_bert, **OPTIONS)
     assert spec.recipe == {"model": str(tiny_bert), **OPTIONS}
-    assert TransformerEncoder(**spec.recipe).spec.facts == spec.facts
+    assert EncoderSpec.of(**spec.recipe).facts == spec.facts
     encoder = load(tiny_bert, **OPTIONS)
     assert (encoder.recipe, encoder.describe(), encoder.dim) == (spec.recipe, spec.facts, 16)
     assert repr(TransformerEncoder(tiny_bert, "mean(1,2)", max_length=5)) == (
@@ -53,10 +54,11 @@ def identifiers(path):
 
 
 def test_a_new_option_of_an_encoder_touches_three_files():
-    """Two list the options: its name and help, and the signature of the encoder; what it is then stands in the spec."""
+    """No others list the options: its name and help, its check and what it is, and the signature of the encoder."""
     listing = [path for path in PACKAGE.rglob("*.py") if {*EncoderOptions.__annotations__} <= {*identifiers(path)}]
     assert sorted(path.relative_to(PACKAGE).as_posix() for path in listing) == [
         "encoder/options.py",
+        "encoder/spec.py",
         "encoder/transformer.py",
     ]
 
