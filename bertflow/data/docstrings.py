@@ -42,13 +42,23 @@ logger = logging.getLogger(__name__)
 PLAIN = tuple(json.loads((package_files("bertflow.data") / "plain_sentences.json").read_text(encoding="utf-8")))
 """26 short sentences: most are English, some other languages, code, and what a tokenizer stumbles over. Golden vectors
 are of them, and encoders are told apart by them; they never change, so that files of years can be compared."""
-MODULES = (
-    *("numpy", "scipy", "sklearn", "torch", "pytorch_lightning", "lightning_fabric", "torchmetrics", "nflows"),
-    *("transformers", "datasets", "pandas", "huggingface_hub", "safetensors", "jsonargparse", "rich"),
-)
-RENAMED = {"sklearn": "scikit-learn", **dict.fromkeys(("pytorch_lightning", "lightning_fabric"), "pytorch-lightning")}
-"""Modules that are not called as their package is."""
-PACKAGES: Mapping[str, str] = {module: RENAMED.get(module, module) for module in MODULES}
+PACKAGES: Mapping[str, str] = {
+    "numpy": "numpy",
+    "scipy": "scipy",
+    "sklearn": "scikit-learn",
+    "torch": "torch",
+    "pytorch_lightning": "pytorch-lightning",
+    "lightning_fabric": "pytorch-lightning",
+    "torchmetrics": "torchmetrics",
+    "nflows": "nflows",
+    "transformers": "transformers",
+    "datasets": "datasets",
+    "pandas": "pandas",
+    "huggingface_hub": "huggingface_hub",
+    "safetensors": "safetensors",
+    "jsonargparse": "jsonargparse",
+    "rich": "rich",
+}
 """Module -> its package: the core dependencies, and those of their own dependencies that hold much prose."""
 
 DOCSTRING_PAIRS = 500
