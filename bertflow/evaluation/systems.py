@@ -151,8 +151,6 @@ def open_system(model: Model, **options: Unpack[EncoderOptions]) -> SharedPass:
         UsageError: If it cannot be opened with these options.
         DataError: If it is missing, incomplete or damaged.
     """
-    if not isinstance(model, str | Path):
-        return SharedPass(model)
     return SharedPass(load_plainly(model, **options), name_of(model))
 
 
