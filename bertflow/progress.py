@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -163,21 +163,18 @@ class Lines:
         total: Number of units.
         label: What is being done.
         unit: What is counted, in the plural.
-        clock: Gives seconds.
         done: Units that were done before.
     """
 
-    def __init__(
-        self, total: int, label: str, unit: str, clock: Callable[[], float] = time.monotonic, done: int = 0
-    ) -> None:
-        self.total, self.label, self.unit, self.clock = total, label, unit, clock
+    def __init__(self, total: int, label: str, unit: str, done: int = 0) -> None:
+        self.total, self.label, self.unit = total, label, unit
         self.done = self._said = done
-        self._when = clock()
+        self._when = time.monotonic()
 
     def advance(self, units: int) -> None:
         """Count ``units`` more, and log a line if it is time."""
         self.done += units
-        now = self.clock()
+        now = time.monotonic()
         seconds = now - self._when
         if seconds >= EVERY:
             rate = (self.done - self._said) / seconds
@@ -206,14 +203,14 @@ def at_level(level: int, *names: str) -> Iterator[None]:
             logger.setLevel(before)
 
 
-def rank_and_world(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
+def rank_and_world() -> tuple[int, int]:
     """Rank of this process and number of processes, as torchrun or SLURM give them; (0, 1) without a launcher.
 
     Raises:
         UsageError: If they contradict each other.
     """
     for names in RANKS:
-        values = [environment.get(name, "") for name in names]
+        values = [os.environ.get(name, "") for name in names]
         if all(values):
             if not (all(value.isdecimal() for value in values) and int(values[0]) < int(values[1])):
                 raise UsageError(

@@ -2,6 +2,7 @@ import logging
 import re
 import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 from tqdm import tqdm
@@ -54,10 +55,11 @@ def test_a_terminal_shows_a_bar_once_the_work_takes_long(capsys, monkeypatch):
     assert "5/5" in capsys.readouterr().err
 
 
-def test_progress_in_a_file_is_a_line_now_and_then(caplog):
+def test_progress_in_a_file_is_a_line_now_and_then(caplog, monkeypatch):
     caplog.set_level(logging.INFO, "bertflow")
     clock = iter([0.0, 10.0, 20.0, 30.0]).__next__
-    lines = Lines(1000, "embedding", "rows", clock)
+    monkeypatch.setattr("bertflow.progress.time", SimpleNamespace(monotonic=clock))
+    lines = Lines(1000, "embedding", "rows")
     for units in (100, 100, 100):
         lines.advance(units)
     assert caplog.messages == ["embedding: 200 of 1,000 rows, 10 a second, 1.3 min left"]
@@ -81,13 +83,15 @@ def test_of_several_processes_the_first_one_speaks(capsys, monkeypatch):
         ({"WORLD_SIZE": "2", "LOCAL_RANK": "1"}, (0, 1)),
     ],
 )
-def test_the_launcher_says_which_process_this_is(environment, expected):
-    assert rank_and_world(environment) == expected
+def test_the_launcher_says_which_process_this_is(environment, expected, monkeypatch):
+    monkeypatch.setattr("os.environ", dict(environment))
+    assert rank_and_world() == expected
 
 
 @pytest.mark.parametrize("rank", ["2", "-1", "x"])
-def test_an_impossible_rank_is_refused(rank, refusal):
-    assert refusal(rank_and_world, {"RANK": rank, "WORLD_SIZE": "2"}, error=UsageError) == (
+def test_an_impossible_rank_is_refused(rank, refusal, monkeypatch):
+    monkeypatch.setattr("os.environ", {"RANK": rank, "WORLD_SIZE": "2"})
+    assert refusal(rank_and_world, error=UsageError) == (
         f"RANK should be a number from 0 to below WORLD_SIZE, got {rank} of 2. Set both, or neither."
     )
 
