@@ -27,6 +27,7 @@ from torch import distributed as dist
 
 from bertflow.errors import DataError, UsageError, reason_of
 from bertflow.progress import Advance, at_level, bar, working
+from bertflow.registry import several
 from bertflow.training.checkpoints import (
     CHECKPOINT_STEPS,
     AfterValidation,
@@ -169,7 +170,7 @@ def build_trainer(
         ours = ("callbacks", *LIMITS)
         return _trainer(launched() | {name: options[name] for name in options if name in ours or name in given})
     checkpoints = output / "checkpoints"
-    plugins = _listed(given.get("plugins"))
+    plugins = several(given.get("plugins"))
     if given.get("enable_checkpointing") is not False and not given.get("fast_dev_run"):
         # In the middle of an epoch, and at its end; both write the same file.
         alike: dict[str, Any] = {"dirpath": checkpoints, "filename": "last", "enable_version_counter": False}
@@ -192,21 +193,19 @@ def merged_options(recipe: Mapping[str, Any], given: Mapping[str, Any]) -> dict[
     One limit of the user's replaces all of the recipe's.
     """
     replaced = LIMITS if any(name in given for name in LIMITS) else ()
-    callbacks = [callback for options in (recipe, given) for callback in _listed(options.get("callbacks"))]
+    callbacks = [callback for options in (recipe, given) for callback in several(options.get("callbacks"))]
     return {name: recipe[name] for name in recipe if name not in replaced} | {**given, "callbacks": callbacks}
 
 
-def launched(environment: Mapping[str, str] = os.environ) -> dict[str, int]:
+def launched() -> dict[str, int]:
     """Devices a node and nodes, as the launcher of this process (torchrun, or SLURM's ``srun``) states them.
 
     Lightning reads the same variables, but wants the two numbers as options too and refuses to start where they differ.
 
-    Args:
-        environment: The variables; those of this process by default.
-
     Returns:
         Options of Lightning's Trainer; none where nothing has launched this process.
     """
+    environment = os.environ
     if "TORCHELASTIC_RUN_ID" in environment:  # before SLURM, since torchrun may be started by it
         per_node, world = int(environment["LOCAL_WORLD_SIZE"]), int(environment["WORLD_SIZE"])
         return {"devices": per_node, "num_nodes": world // per_node}
@@ -237,11 +236,7 @@ def _loggers(given: Any, output: Path, step: int) -> list[Logger]:
         purge = step or None
         given = TensorBoardLogger(output, name="", version="tensorboard", default_hp_metric=False, purge_step=purge)
     # Row by row: what is kept in memory is lost when the run is killed.
-    return [CSVLogger(output, name="", version="", flush_logs_every_n_steps=1), *_listed(given)]
-
-
-def _listed(given: Any) -> list[Any]:
-    return [] if given is None else list(given) if isinstance(given, list) else [given]
+    return [CSVLogger(output, name="", version="", flush_logs_every_n_steps=1), *several(given)]
 
 
 class StepCount(Callback):
