@@ -153,9 +153,7 @@ def sentence_folds(pairs: Pairs) -> Intp:
     return folds
 
 
-def nested_ridge(
-    designs: Sequence[Design], gold: Float64, folds: Intp, labeled: Bools, advance: Advance = int
-) -> Float64:
+def nested_ridge(designs: Sequence[Design], gold: Float64, folds: Intp, labeled: Bools, advance: Advance) -> Float64:
     """Predictions (n,) of stacked ridge regressions by nested cross-validation.
 
     For each fold, all is decided on the labeled pairs of the other folds, each of them predicted without both folds:

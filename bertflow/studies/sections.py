@@ -160,9 +160,7 @@ class LexicalRow:
     near_gold: float | None
 
 
-def lexical_rows(
-    systems: Systems, pairs: Pairs, similarity: str = "cosine", progress: bool | None = None
-) -> Iterator[LexicalRow]:
+def lexical_rows(systems: Systems, pairs: Pairs, similarity: str, progress: bool | None) -> Iterator[LexicalRow]:
     """How the similarities of the gold scores, and of every system, go with the edit distance of the pairs.
 
     Systems that were trained on labels of these pairs are left out.
