@@ -13,8 +13,8 @@ from bertflow.progress import (
     RATE,
     SILENCE,
     LastWord,
-    Lines,
     bar,
+    log_lines,
     never_silent,
     rank_and_world,
     reading,
@@ -59,9 +59,9 @@ def test_progress_in_a_file_is_a_line_now_and_then(caplog, monkeypatch):
     caplog.set_level(logging.INFO, "bertflow")
     clock = iter([0.0, 10.0, 20.0, 30.0]).__next__
     monkeypatch.setattr("bertflow.progress.time", SimpleNamespace(monotonic=clock))
-    lines = Lines(1000, "embedding", "rows")
+    advance = log_lines(1000, "embedding", "rows")
     for units in (100, 100, 100):
-        lines.advance(units)
+        advance(units)
     assert caplog.messages == ["embedding: 200 of 1,000 rows, 10 a second, 1.3 min left"]
 
 
