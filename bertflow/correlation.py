@@ -140,11 +140,6 @@ def spearman(a: Floats, b: Floats) -> float:
     return correlation("spearman", a, b)
 
 
-def pearson(a: Floats, b: Floats) -> float:
-    """Pearson's correlation; see ``correlation`` for what is refused."""
-    return correlation("pearson", a, b)
-
-
 def _sample(label: str, given: Floats, n: int) -> Floats:
     """A sample of ``n`` values that has a correlation."""
     values = np.asarray(given)
