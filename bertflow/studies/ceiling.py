@@ -123,8 +123,7 @@ class SupervisedCeiling:
                 )
         sentences = both.sentences
         x = self.encoder.encode(sentences, progress=self.progress)
-        rows = both.rows(row_numbers(sentences))
-        designs = list(_designs(x, rows))
+        designs = list(_designs(x, both.rows(row_numbers(sentences))))
         with bar(len(designs), f"ceiling of {pairs.task}", self.progress, "regressions") as advance:
             return nested_ridge(designs, both.target, folds, has_label, advance)[: len(pairs)]
 

@@ -64,7 +64,7 @@ def known_warnings() -> Iterator[None]:
 
 @working("training")
 def run_training(
-    trainer: pl.Trainer, module: pl.LightningModule, data: pl.LightningDataModule, resume: str | Path | None = None
+    trainer: pl.Trainer, module: pl.LightningModule, data: pl.LightningDataModule, resume: str | Path | None
 ) -> None:
     """Train, from a checkpoint if one is given.
 
