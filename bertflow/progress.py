@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -203,14 +203,14 @@ def at_level(level: int, *names: str) -> Iterator[None]:
             logger.setLevel(before)
 
 
-def rank_and_world() -> tuple[int, int]:
+def rank_and_world(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
     """Rank of this process and number of processes, as torchrun or SLURM give them; (0, 1) without a launcher.
 
     Raises:
         UsageError: If they contradict each other.
     """
     for names in RANKS:
-        values = [os.environ.get(name, "") for name in names]
+        values = [environment.get(name, "") for name in names]
         if all(values):
             if not (all(value.isdecimal() for value in values) and int(values[0]) < int(values[1])):
                 raise UsageError(

@@ -57,11 +57,10 @@ def test_a_terminal_shows_a_bar_once_the_work_takes_long(capsys, monkeypatch):
 
 def test_progress_in_a_file_is_a_line_now_and_then(caplog, monkeypatch):
     caplog.set_level(logging.INFO, "bertflow")
-    clock = iter([0.0, 10.0, 20.0, 30.0]).__next__
-    monkeypatch.setattr("bertflow.progress.time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr("bertflow.progress.time", SimpleNamespace(monotonic=iter([0.0, 10.0, 20.0, 30.0]).__next__))
     advance = log_lines(1000, "embedding", "rows")
-    for units in (100, 100, 100):
-        advance(units)
+    for _ in range(3):
+        advance(100)
     assert caplog.messages == ["embedding: 200 of 1,000 rows, 10 a second, 1.3 min left"]
 
 
@@ -83,15 +82,13 @@ def test_of_several_processes_the_first_one_speaks(capsys, monkeypatch):
         ({"WORLD_SIZE": "2", "LOCAL_RANK": "1"}, (0, 1)),
     ],
 )
-def test_the_launcher_says_which_process_this_is(environment, expected, monkeypatch):
-    monkeypatch.setattr("os.environ", dict(environment))
-    assert rank_and_world() == expected
+def test_the_launcher_says_which_process_this_is(environment, expected):
+    assert rank_and_world(environment) == expected
 
 
 @pytest.mark.parametrize("rank", ["2", "-1", "x"])
-def test_an_impossible_rank_is_refused(rank, refusal, monkeypatch):
-    monkeypatch.setattr("os.environ", {"RANK": rank, "WORLD_SIZE": "2"})
-    assert refusal(rank_and_world, error=UsageError) == (
+def test_an_impossible_rank_is_refused(rank, refusal):
+    assert refusal(rank_and_world, {"RANK": rank, "WORLD_SIZE": "2"}, error=UsageError) == (
         f"RANK should be a number from 0 to below WORLD_SIZE, got {rank} of 2. Set both, or neither."
     )
 

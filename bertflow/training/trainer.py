@@ -197,15 +197,17 @@ def merged_options(recipe: Mapping[str, Any], given: Mapping[str, Any]) -> dict[
     return {name: recipe[name] for name in recipe if name not in replaced} | {**given, "callbacks": callbacks}
 
 
-def launched() -> dict[str, int]:
+def launched(environment: Mapping[str, str] = os.environ) -> dict[str, int]:
     """Devices a node and nodes, as the launcher of this process (torchrun, or SLURM's ``srun``) states them.
 
     Lightning reads the same variables, but wants the two numbers as options too and refuses to start where they differ.
 
+    Args:
+        environment: The variables; those of this process by default.
+
     Returns:
         Options of Lightning's Trainer; none where nothing has launched this process.
     """
-    environment = os.environ
     if "TORCHELASTIC_RUN_ID" in environment:  # before SLURM, since torchrun may be started by it
         per_node, world = int(environment["LOCAL_WORLD_SIZE"]), int(environment["WORLD_SIZE"])
         return {"devices": per_node, "num_nodes": world // per_node}

@@ -18,6 +18,5 @@ SLURM = {"SLURM_NTASKS": "8", "SLURM_NNODES": "2", "SLURM_JOB_NAME": "train", "S
         ({"WORLD_SIZE": "2", "LOCAL_RANK": "1", "NODE_RANK": "0"}, {}),  # started by Lightning, which knows
     ],
 )
-def test_devices_and_nodes_are_those_of_the_launcher(environment, expected, monkeypatch):
-    monkeypatch.setattr("os.environ", dict(environment))
-    assert launched() == expected
+def test_devices_and_nodes_are_those_of_the_launcher(environment, expected):
+    assert launched(environment) == expected
