@@ -251,9 +251,7 @@ def ranked_by(judge: Float64, figure: Figure) -> Measured:
 
 def estimated(value: float, replicates: Float64, n: int, unit: str, numbers: Mapping[str, float]) -> Measured:
     """A value with the middle 95 % of its replicates."""
-    interval = percentile_interval(replicates)
-    assert interval is not None, "replicates are finite"
-    return Measured(float(value), interval.low, interval.high, n, unit, _plain(numbers))
+    return Measured(float(value), *percentile_interval(replicates), n, unit, _plain(numbers))
 
 
 def certain(value: float, n: int, unit: str, numbers: Mapping[str, float]) -> Measured:

@@ -11,8 +11,7 @@ values, so a resample costs O(n) and no sorting, and is exact.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,14 +46,6 @@ class Resamples:
     def __init__(self, weights: Weights) -> None:
         self.weights, self.total = weights, weights.sum(1, keepdims=True)
         self.shares = weights / self.total
-
-
-class Scores(Protocol):
-    """What is correlated, taken anew under each row of weights."""
-
-    def under(self, resamples: Resamples) -> Float64:
-        """Scores (rows, n) of weighted mean zero."""
-        ...
 
 
 class Values:
@@ -101,7 +92,9 @@ class MidRanks:
         return until.take(self._which, axis=1)
 
 
-CORRELATIONS: Mapping[str, Callable[[Floats], Scores]] = {"spearman": MidRanks, "pearson": Values}
+Scores: TypeAlias = MidRanks | Values
+"""What is correlated; ``under`` gives the scores (rows, n), of weighted mean zero under each row of weights."""
+CORRELATIONS: Mapping[str, type[Scores]] = {"spearman": MidRanks, "pearson": Values}
 """What each correlation takes the scores of."""
 
 
@@ -145,11 +138,6 @@ def correlation(name: str, a: Floats, b: Floats) -> float:
 def spearman(a: Floats, b: Floats) -> float:
     """Spearman's correlation, ties sharing their mean rank; see ``correlation`` for what is refused."""
     return correlation("spearman", a, b)
-
-
-def pearson(a: Floats, b: Floats) -> float:
-    """Pearson's correlation; see ``correlation`` for what is refused."""
-    return correlation("pearson", a, b)
 
 
 def _sample(label: str, given: Floats, n: int) -> Floats:
@@ -234,34 +222,30 @@ _WITHOUT_ONE: Mapping[str, Callable[[Float64, Float64], tuple[Float64, Float64, 
 """Covariance and both variances without each pair, times the same constant."""
 
 
-@dataclass(frozen=True)
-class Interval:
-    """Where a figure lies with a confidence of 95 %."""
-
-    low: float
-    high: float
+Ends: TypeAlias = tuple[float, float] | tuple[None, None]
+"""Between which a figure lies with a confidence of 95 %; None where nothing can be said."""
 
 
-def percentile_interval(replicates: Float64) -> Interval | None:
+def percentile_interval(replicates: Float64) -> Ends:
     """The middle 95 % of the bootstrap replicates; None where one of them is NaN."""
     if not np.isfinite(replicates).all():
-        return None
+        return None, None
     low, high = np.quantile(replicates, TAILS)
-    return Interval(float(low), float(high))
+    return float(low), float(high)
 
 
-def fisher_interval(value: float, n: int) -> Interval | None:
+def fisher_interval(value: float, n: int) -> Ends:
     """Interval of Spearman's correlation of ``n`` independent pairs, by Fisher's z; None for fewer than four, or for 1.
 
     Source: Bonett & Wright 2000, Psychometrika 65, 23-28, for the standard error sqrt((1 + value^2 / 2) / (n - 3)).
     """
     if n < FEWEST + 1 or abs(value) >= 1:
-        return None
+        return None, None
     half = ndtri(TAILS[1]) * np.sqrt((1 + value**2 / 2) / (n - 3))
-    return Interval(float(np.tanh(np.arctanh(value) - half)), float(np.tanh(np.arctanh(value) + half)))
+    return float(np.tanh(np.arctanh(value) - half)), float(np.tanh(np.arctanh(value) + half))
 
 
-def bca_interval(value: float, replicates: Float64, influence: Float64 | None = None) -> Interval | None:
+def bca_interval(value: float, replicates: Float64, influence: Float64 | None = None) -> Ends:
     """Bias-corrected and accelerated bootstrap interval; bias-corrected alone without ``influence``.
 
     Args:
@@ -277,7 +261,7 @@ def bca_interval(value: float, replicates: Float64, influence: Float64 | None = 
     """
     influence = np.zeros(1) if influence is None else influence
     if not (np.isfinite(replicates).all() and np.isfinite(influence).all()):
-        return None
+        return None, None
     below = (np.mean(replicates < value) + np.mean(replicates <= value)) / 2
     if below in (0.0, 1.0):  # every replicate on one side: the bias correction is infinite
         return percentile_interval(replicates)
@@ -286,4 +270,4 @@ def bca_interval(value: float, replicates: Float64, influence: Float64 | None = 
     acceleration = float((influence**3).sum()) / (6 * square**1.5) if square else 0.0
     shifted = bias + ndtri(np.array(TAILS))
     low, high = np.quantile(replicates, ndtr(bias + shifted / (1 - acceleration * shifted)))
-    return Interval(float(low), float(high))
+    return float(low), float(high)

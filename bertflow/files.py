@@ -14,7 +14,7 @@ import shutil
 import sys
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from operator import methodcaller
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -65,11 +65,9 @@ def atomic_folder(folder: str | Path) -> Iterator[Path]:
         _swap(aside, folder, held)
 
 
-@contextmanager
-def scratch_folder(path: Path) -> Iterator[Path]:
+def scratch_folder(path: Path) -> AbstractContextManager[Path]:
     """A hidden folder beside ``path``, removed in the end; if this process is killed, by the next one."""
-    with _aside(path, Path.mkdir) as aside:
-        yield aside
+    return _aside(path, Path.mkdir)
 
 
 def require_room(path: Path, size: int) -> None:

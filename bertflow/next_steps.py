@@ -19,7 +19,7 @@ FEWEST = 200
 
 @dataclass(frozen=True)
 class Reader:
-    """Where a command is read.
+    """Where a command is read; by default the place of a card, elsewhere.
 
     Attributes:
         serves: Whether what ``bertflow serve`` needs is installed there.
@@ -34,18 +34,8 @@ class Reader:
     output: Words = ()
 
 
-ELSEWHERE = Reader()
-"""The reader of a card."""
-
-
 def steps_after(
-    model: object,
-    reader: Reader = ELSEWHERE,
-    *,
-    calibrated: bool = True,
-    text: object = None,
-    n: int = FEWEST,
-    options: Words = (),
+    model: object, reader: Reader, *, calibrated: bool = True, text: object = None, n: int = FEWEST, options: Words = ()
 ) -> list[Words]:
     """The commands that come next, once an encoder was made or looked at.
 
@@ -89,4 +79,4 @@ def command_line(words: Words) -> str:
 
 def next_command(model: object, **how: Any) -> str:
     """The line of a card: the one command of ``steps_after``, or nothing."""
-    return "".join(map(command_line, steps_after(model, **how)))
+    return "".join(map(command_line, steps_after(model, Reader(), **how)))

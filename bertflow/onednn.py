@@ -44,29 +44,29 @@ ROWS = 1024
 CPUINFO = Path("/proc/cpuinfo")
 
 
-def processor(cpuinfo: Path = CPUINFO) -> tuple[str, str]:
+def processor() -> tuple[str, str]:
     """Vendor, as the processor names itself (empty where that is not known), and the instruction set of PyTorch."""
     on_windows = platform.processor().rpartition(",")[2].strip()
-    return cpu_facts(cpuinfo).get("vendor_id") or on_windows, torch.backends.cpu.get_cpu_capability()
+    return cpu_facts(CPUINFO).get("vendor_id") or on_windows, torch.backends.cpu.get_cpu_capability()
 
 
-def instruction_sets(cpuinfo: Path = CPUINFO) -> frozenset[str]:
+def instruction_sets() -> frozenset[str]:
     """All that the processor has, by the names of Linux; elsewhere those that PyTorch knows, if it is recent."""
-    told = cpu_facts(cpuinfo)
+    told = cpu_facts(CPUINFO)
     if found := told.get("flags") or told.get("Features"):
         return frozenset(found.split())
     known = getattr(torch.cpu, "get_capabilities", dict[str, Any])()
     return frozenset(name for name, there in known.items() if there is True)
 
 
-def through_onednn(cpuinfo: Path = CPUINFO) -> tuple[str, ...]:
+def through_onednn() -> tuple[str, ...]:
     """The products that go through oneDNN on a processor, by ``FASTER``: none where PyTorch lacks it, or MKL."""
     both = torch.backends.mkldnn.is_available() and torch.backends.mkl.is_available()
-    named, sets = processor(cpuinfo), instruction_sets(cpuinfo)
+    named, sets = processor(), instruction_sets()
     return next((made for (*name, one), made in FASTER.items() if both and (*name,) == named and one in sets), ())
 
 
-def cpu_facts(cpuinfo: Path = CPUINFO) -> dict[str, str]:
+def cpu_facts(cpuinfo: Path) -> dict[str, str]:
     """What Linux says of the last processor, by name; nothing elsewhere."""
     lines = cpuinfo.read_text("utf-8").splitlines() if cpuinfo.exists() else []
     return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
@@ -76,13 +76,13 @@ THROUGH_ONEDNN = through_onednn()
 """The products that go through oneDNN on this processor."""
 
 
-def computed_in(dtype: torch.dtype, device: torch.device | str, cpuinfo: Path = CPUINFO) -> torch.dtype:
+def computed_in(dtype: torch.dtype, device: torch.device | str) -> torch.dtype:
     """What a model with weights of a dtype computes in: not in bfloat16 on a processor that has no products in it.
 
     float32 is faster there, and its results are those of bfloat16 up to the rounding of bfloat16.
     """
     slow = dtype == torch.bfloat16 and torch.device(device).type == "cpu"
-    if not slow or not instruction_sets(cpuinfo).isdisjoint(BFLOAT16):
+    if not slow or not instruction_sets().isdisjoint(BFLOAT16):
         return dtype
     logger.warning("This processor has no products in bfloat16: the model's weights are, but it computes in float32.")
     return torch.float32

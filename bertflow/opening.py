@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from typing_extensions import TypedDict, Unpack
 
@@ -39,6 +39,8 @@ SAVED = "saved encoder"
 """Name of a kind: a folder that ``TransformerEncoder.save`` wrote."""
 CALIBRATOR = "calibrator"
 """Folder in which a calibrated encoder and a run keep their calibrator."""
+Openable: TypeAlias = str | Path | SentenceEncoder
+"""What a user may name, and an encoder that is open."""
 
 
 class FittedRun(TypedDict):
@@ -94,9 +96,7 @@ def load(
     return encoder
 
 
-def load_transformer(
-    model: str | Path | SentenceEncoder | None, **options: Unpack[EncoderOptions]
-) -> TransformerEncoder:
+def load_transformer(model: Openable | None, **options: Unpack[EncoderOptions]) -> TransformerEncoder:
     """Open a raw transformer, whose layers can be read and whose weights can be trained.
 
     Raises:
@@ -112,7 +112,7 @@ def load_transformer(
     return encoder
 
 
-def takes_options(model: str | Path | SentenceEncoder | None, revision: str | None = None, saved: bool = True) -> bool:
+def takes_options(model: Openable | None, revision: str | None = None, saved: bool = True) -> bool:
     """Whether options open it, also a ``saved`` encoder: what is calibrated and word vectors take the device."""
     if not (model is None or isinstance(model, str | Path)):
         return model.calibrator is None and isinstance(model.raw, TransformerEncoder)
@@ -120,15 +120,13 @@ def takes_options(model: str | Path | SentenceEncoder | None, revision: str | No
     return kind is None or not (kind.calibrated or kind.called in (WORD_VECTOR_FILE, *([] if saved else [SAVED])))
 
 
-def load_plainly(model: str | Path | SentenceEncoder | None, **options: Unpack[EncoderOptions]) -> SentenceEncoder:
+def load_plainly(model: Openable | None, **options: Unpack[EncoderOptions]) -> SentenceEncoder:
     """Do what ``load`` does, for one of several encoders with the same options: some take the device alone."""
     takes = takes_options(model, options.get("revision"))
     return load(model, **options if takes else EncoderOptions(device=options.get("device")))
 
 
-def load_each(
-    models: Sequence[tuple[str, str | Path | SentenceEncoder]], options: EncoderOptions
-) -> list[SentenceEncoder]:
+def load_each(models: Sequence[tuple[str, Openable]], options: EncoderOptions) -> list[SentenceEncoder]:
     """Open several, by their names; a folder that bertflow wrote keeps its options if another one takes them.
 
     Raises:

@@ -156,12 +156,7 @@ def histograms(panels: Mapping[str, Mapping[str, Float64]], edges: Float64, x: s
 
 
 def scatters(
-    panels: Mapping[str, Float64],
-    x: str,
-    y: str,
-    color: Float64 | None = None,
-    scale: str = "",
-    frame: Float64 | None = None,
+    panels: Mapping[str, Float64], x: str, y: str, color: Float64 | None, scale: str, frame: Float64 | None = None
 ) -> Figure:
     """Points in panels of equal axes, at most ``COLUMNS`` side by side.
 
@@ -169,7 +164,7 @@ def scatters(
         panels: Points (n, 2) by the title of the panel; row i is the same point in every panel.
         x: Label of the horizontal axis.
         y: Label of the vertical axis.
-        color: Value (n,) that decides the color of each point; a point whose value is NaN is not drawn. By default all
+        color: Value (n,) that decides the color of each point; a point whose value is NaN is not drawn. If None, all
             points have one color.
         scale: Label of the color scale.
         frame: Lower left and upper right corner (2, 2) of the part that is shown, with the origin marked (default: all

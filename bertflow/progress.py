@@ -68,7 +68,7 @@ def bar(total: int, label: str, show: bool | None = None, unit: str = "sentences
             yield shown.update
     else:
         with working(f"{label} {how_many(total, unit)}"):
-            yield Lines(total, label, unit, done=done).advance if first and show is None else lambda units: None
+            yield log_lines(total, label, unit, done) if first and show is None else lambda units: None
 
 
 @dataclass(eq=False)
@@ -156,35 +156,32 @@ def reading(sentences: Iterable[str]) -> Iterator[str]:
             logger.info("reading: %s sentences", f"{number:,}")
 
 
-class Lines:
+def log_lines(total: int, label: str, unit: str, done: int = 0) -> Advance:
     """Progress as log lines; the time left is taken from the speed since the last line.
 
     Args:
         total: Number of units.
         label: What is being done.
         unit: What is counted, in the plural.
-        clock: Gives seconds.
         done: Units that were done before.
+
+    Returns:
+        A function that counts more units, and logs a line if it is time.
     """
+    said, when = done, time.monotonic()
 
-    def __init__(
-        self, total: int, label: str, unit: str, clock: Callable[[], float] = time.monotonic, done: int = 0
-    ) -> None:
-        self.total, self.label, self.unit, self.clock = total, label, unit, clock
-        self.done = self._said = done
-        self._when = clock()
-
-    def advance(self, units: int) -> None:
-        """Count ``units`` more, and log a line if it is time."""
-        self.done += units
-        now = self.clock()
-        seconds = now - self._when
-        if seconds >= EVERY:
-            rate = (self.done - self._said) / seconds
-            left = f"{(self.total - self.done) / rate / 60:.1f} min left" if rate else "waiting"
-            told = (self.label, f"{self.done:,}", f"{self.total:,}", self.unit, f"{rate:,.0f}", left)
+    def advance(units: int) -> None:
+        nonlocal done, said, when
+        done += units
+        now = time.monotonic()
+        if now - when >= EVERY:
+            rate = (done - said) / (now - when)
+            left = f"{(total - done) / rate / 60:.1f} min left" if rate else "waiting"
+            told = (label, f"{done:,}", f"{total:,}", unit, f"{rate:,.0f}", left)
             logger.info("%s: %s of %s %s, %s a second, %s", *told)
-            self._said, self._when = self.done, now
+            said, when = done, now
+
+    return advance
 
 
 def unsaid() -> AbstractContextManager[None]:

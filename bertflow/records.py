@@ -72,12 +72,7 @@ def read_record(path: str | Path, schema: type[Record], what: str = "record", do
 
 
 def parse_record(
-    content: str | bytes,
-    schema: type[Record],
-    name: str,
-    what: str = "record",
-    do: str = "Write it again.",
-    finite: bool = True,
+    content: str | bytes, schema: type[Record], name: str, what: str, do: str, finite: bool = True
 ) -> Record:
     """Do what ``read_record`` does, for JSON that was read already; ``name`` is what messages call it.
 

@@ -4,7 +4,6 @@ import difflib
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, TypeVar
 
 from bertflow.errors import MissingCodeError, UnknownNameError, UsageError, reason_of
@@ -36,8 +35,10 @@ def lookup(kind: str, table: Mapping[str, Choice], name: str) -> Choice:
 
 
 def several(given: Any) -> list[Any]:
-    """What may be given alone or in a list, as a list: a text or a path is one thing, None is nothing."""
-    return [] if given is None else [given] if isinstance(given, str | Path) else list(given)
+    """What may be given alone or in a list, as a list: a text is one thing, None is nothing."""
+    if given is None:
+        return []
+    return list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

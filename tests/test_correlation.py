@@ -6,7 +6,6 @@ from scipy import stats
 
 from bertflow.correlation import (
     CORRELATIONS,
-    Interval,
     bca_interval,
     correlation,
     jackknife,
@@ -165,22 +164,22 @@ def test_intervals_are_those_of_scipy_on_the_same_resamples(name, method, accele
     without = jackknife(name, gold, similarity)
     value = correlation(name, gold, similarity)
     ours = bca_interval(value, replicates, without.mean() - without) if accelerated else percentile_interval(replicates)
-    assert (ours.low, ours.high) == pytest.approx(tuple(theirs.confidence_interval), abs=1e-9)
+    assert ours == pytest.approx(tuple(theirs.confidence_interval), abs=1e-9)
 
 
 def test_without_influence_the_interval_is_bias_corrected_alone():
     replicates = np.random.default_rng(0).normal(size=1000)
     plain, centered = percentile_interval(replicates), bca_interval(float(np.median(replicates)), replicates)
-    assert (centered.low, centered.high) == pytest.approx((plain.low, plain.high))
+    assert centered == pytest.approx(plain)
 
 
 @pytest.mark.parametrize("interval", [percentile_interval, lambda replicates: bca_interval(0.5, replicates)])
 def test_no_interval_is_given_where_a_resample_had_no_variance(interval):
-    assert interval(np.array([0.4, np.nan, 0.6])) is None
+    assert interval(np.array([0.4, np.nan, 0.6])) == (None, None)
 
 
 def test_replicates_that_are_all_equal_give_a_point():
-    assert bca_interval(1.0, np.ones(100), np.zeros(10)) == Interval(1.0, 1.0)
+    assert bca_interval(1.0, np.ones(100), np.zeros(10)) == (1.0, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -161,39 +161,40 @@ def machine(tmp_path, monkeypatch):
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: dict.fromkeys(known, True), raising=False)
         if cpuinfo is not None:
             (tmp_path / "cpuinfo").write_text(cpuinfo)
-        return tmp_path / "cpuinfo"
+        monkeypatch.setattr(onednn, "CPUINFO", tmp_path / "cpuinfo")
 
     return make
 
 
 @pytest.mark.parametrize(("cpuinfo", "level", "vendor", "products", "half"), PROCESSORS.values(), ids=PROCESSORS)
 def test_the_processor_alone_decides(machine, caplog, cpuinfo, level, vendor, products, half):
-    told = machine(cpuinfo, level)
-    assert onednn.processor(told) == (vendor, level)
-    assert onednn.through_onednn(told) == products
-    made = onednn.computed_in(torch.bfloat16, "cpu", told)
+    machine(cpuinfo, level)
+    assert onednn.processor() == (vendor, level)
+    assert onednn.through_onednn() == products
+    made = onednn.computed_in(torch.bfloat16, "cpu")
     assert made == (torch.bfloat16 if half else torch.float32)
     assert ("This processor has no products in bfloat16" in caplog.text) == (not half)
 
 
 def test_where_linux_says_nothing_pytorch_does(machine):
-    told = machine(None, "AVX512", ["avx512_bf16", "avx512_vp2intersect"], "AMD64 Family 26 Model 68, AuthenticAMD")
-    assert onednn.through_onednn(told) == ALL
-    assert onednn.computed_in(torch.bfloat16, "cpu", told) == torch.bfloat16
+    machine(None, "AVX512", ["avx512_bf16", "avx512_vp2intersect"], "AMD64 Family 26 Model 68, AuthenticAMD")
+    assert onednn.through_onednn() == ALL
+    assert onednn.computed_in(torch.bfloat16, "cpu") == torch.bfloat16
 
 
 @pytest.mark.parametrize("library", ["mkldnn", "mkl"])
 def test_none_where_pytorch_lacks_a_library(machine, monkeypatch, library):
-    told = machine(ZEN_5, "AVX512")
+    machine(ZEN_5, "AVX512")
     monkeypatch.setattr(getattr(torch.backends, library), "is_available", lambda: False)
-    assert onednn.through_onednn(told) == ()
+    assert onednn.through_onednn() == ()
 
 
 @pytest.mark.parametrize(
     ("dtype", "device"), [(torch.float32, "cpu"), (torch.float16, "cpu"), (torch.bfloat16, "cuda")]
 )
 def test_other_precisions_and_devices_stay_as_they_are(machine, caplog, dtype, device):
-    assert onednn.computed_in(dtype, device, machine(AMD, "AVX2")) == dtype
+    machine(AMD, "AVX2")
+    assert onednn.computed_in(dtype, device) == dtype
     assert not caplog.text
 
 

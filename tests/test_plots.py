@@ -92,7 +92,7 @@ def test_scatters_share_their_axes_and_leave_out_what_has_no_color():
 
 def test_many_panels_stand_in_rows_of_three():
     points = np.ones((2, 2))
-    figure = scatters(dict.fromkeys(["a", "b", "c", "d", "e"], points), "x", "y")
+    figure = scatters(dict.fromkeys(["a", "b", "c", "d", "e"], points), "x", "y", None, "")
     titles = [axis.get_title() for axis in figure.axes]
     assert titles == ["a", "b", "c", "d", "e"]
     assert figure.axes[0].get_gridspec().get_geometry() == (2, 3)
@@ -100,7 +100,7 @@ def test_many_panels_stand_in_rows_of_three():
 
 def test_a_frame_bounds_a_scatter_and_marks_the_origin():
     frame = np.array([[-1.0, -2.0], [3.0, 4.0]])
-    axis = scatters({"raw": np.ones((2, 2))}, "x", "y", frame=frame).axes[0]
+    axis = scatters({"raw": np.ones((2, 2))}, "x", "y", None, "", frame).axes[0]
     assert (*axis.get_xlim(), *axis.get_ylim()) == (-1, 3, -2, 4)
     assert axis.lines[0].get_data() == ([0], [0])
 

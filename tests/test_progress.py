@@ -2,6 +2,7 @@ import logging
 import re
 import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 from tqdm import tqdm
@@ -12,8 +13,8 @@ from bertflow.progress import (
     RATE,
     SILENCE,
     LastWord,
-    Lines,
     bar,
+    log_lines,
     never_silent,
     rank_and_world,
     reading,
@@ -54,12 +55,12 @@ def test_a_terminal_shows_a_bar_once_the_work_takes_long(capsys, monkeypatch):
     assert "5/5" in capsys.readouterr().err
 
 
-def test_progress_in_a_file_is_a_line_now_and_then(caplog):
+def test_progress_in_a_file_is_a_line_now_and_then(caplog, monkeypatch):
     caplog.set_level(logging.INFO, "bertflow")
-    clock = iter([0.0, 10.0, 20.0, 30.0]).__next__
-    lines = Lines(1000, "embedding", "rows", clock)
-    for units in (100, 100, 100):
-        lines.advance(units)
+    monkeypatch.setattr("bertflow.progress.time", SimpleNamespace(monotonic=iter([0.0, 10.0, 20.0, 30.0]).__next__))
+    advance = log_lines(1000, "embedding", "rows")
+    for _ in range(3):
+        advance(100)
     assert caplog.messages == ["embedding: 200 of 1,000 rows, 10 a second, 1.3 min left"]
 
 

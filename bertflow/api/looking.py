@@ -12,7 +12,7 @@ from bertflow.errors import UsageError, require_between, require_one, require_se
 from bertflow.files import require_files, require_place
 from bertflow.geometry import FEWEST, require_page, run_folder
 from bertflow.next_steps import new_place
-from bertflow.registry import lookup
+from bertflow.registry import lookup, several
 
 
 def demo(
@@ -90,8 +90,7 @@ def inspect_tokens(
     encoder = WordEncoder(model or embedded_encoder(), revision)
     if vocabulary:
         return read_vocabulary(encoder.tokenizer, encoder)
-    alone = [texts] if isinstance(texts, str) else texts or []
-    inputs = [(text, None) for text in alone] if pair is None else [pair]
+    inputs = [(text, None) for text in several(texts)] if pair is None else [pair]
     return take_apart(encoder, [encoder.tokenize(text, second, segment) for text, second in inputs])
 
 

@@ -110,9 +110,7 @@ def evaluate(
     alone = all(given is None for given in tables.values())
     if ceiling and not alone:
         raise UsageError("The ceiling is learned from graded pairs, but another table was given. Leave one out.")
-    names: Sequence[str] = ()
-    if tasks or alone:
-        names = StsSource(tasks or "sts7", data_dir).names
+    names = StsSource(tasks or "sts7", data_dir).names if tasks or alone else ()
     if lexical:
         StsSource(lexical, data_dir)
     lines = None if published is None else matching(published, names)
@@ -226,13 +224,10 @@ def sweep(
     _refuse(not (labels or any(map(table_suffix, names))), "needs labels, or a table in tasks", columns=columns)
     encoder = load_transformer(model, **options).with_pooling(ALL_BLOCKS)
     poolings = candidates(encoder.spec.folder.blocks, layers, tokens or (TOKENS if words else None))
-    result: kinds.Sweep
-    if labels:
-        folds = 5 if folds is None else folds
-        if words:
-            result = probe_words(encoder, load_conll(labels, pair), poolings, after, folds, seed or 0, progress)
-        else:
-            result = probe_texts(encoder, load_labels(labels, columns), poolings, folds, seed or 0, progress)
+    if labels and words:
+        result = probe_words(encoder, load_conll(labels, pair), poolings, after, folds or 5, seed or 0, progress)
+    elif labels:
+        result = probe_texts(encoder, load_labels(labels, columns), poolings, folds or 5, seed or 0, progress)
     else:
         sets = load_tasks(names, where, [*map(str, columns)] if isinstance(columns, list) else columns)
         fitted_on = load_sentences(fit_on) if isinstance(fit_on, str | Path) else fit_on

@@ -148,9 +148,8 @@ def finetune(
         ```
     """
     recipe = replace(FinetuneRecipe(), **recipe) if isinstance(recipe, Mapping) else recipe or FinetuneRecipe()
-    data = (
-        pairs if isinstance(pairs, PairOptions) else PairOptions(str(pairs) if isinstance(pairs, str | Path) else None)
-    )
+    file = str(pairs) if isinstance(pairs, str | Path) else None
+    data = pairs if isinstance(pairs, PairOptions) else PairOptions(file)
     named = _recipe_of(encoder)
     if named.get("dtype") not in (None, "float32"):
         raise UsageError(

@@ -16,12 +16,11 @@ import collections.abc
 import inspect
 import operator
 import types
-import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from functools import reduce
 from pathlib import Path
-from typing import Any, ForwardRef, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import docstring_parser
 from typing_extensions import get_original_bases, is_typeddict
@@ -98,12 +97,14 @@ def options_of(function: Callable[..., Any], row: Row) -> Iterator[Option]:
     """What can be given to a command, in the order of its function's signature."""
     helps = {one.arg_name: plain(one.description) for one in described(function).params}
     left_out = {*FILLED, *row.python_only, *(("trainer", "options") if row.trainer else ())}
+    known = {**vars(builtins), **vars(collections.abc), **function.__globals__, "kinds": _Names()}
+    kinds = get_type_hints(function, localns=_Names(known))
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
             (shape,) = get_args(parameter.annotation)
             yield from (option for option in options_in(shape) if option.name not in left_out)
         elif name not in left_out:
-            kind = command_line_type(parameter.annotation, function.__globals__)
+            kind = command_line_type(kinds.get(name))
             required = parameter.default is parameter.empty
             if kind is not None and parameter.kind is not parameter.VAR_POSITIONAL:
                 default, option = None if required else parameter.default, {**NAMED, **row.named}.get(name, name)
@@ -118,7 +119,7 @@ def options_in(shape: Any) -> Iterator[Option]:
     kinds = get_type_hints(shape)
     for each in filter(is_typeddict, (shape, *get_original_bases(shape))):
         for one in described(each).params:
-            yield Option(one.arg_name, command_line_type(kinds[one.arg_name], {}), None, plain(one.description))
+            yield Option(one.arg_name, command_line_type(kinds[one.arg_name]), None, plain(one.description))
 
 
 def is_group(kind: Any) -> bool:
@@ -131,22 +132,17 @@ class _Unknown:
 
 
 class _Names(dict[str, Any]):
+    """Names of annotations; what is not among them is not loaded."""
+
     def __missing__(self, name: str) -> type:
         return _Unknown
 
     __getattr__ = __missing__
 
 
-def command_line_type(annotation: Any, namespace: Mapping[str, Any]) -> Any | None:
-    """The part of an annotation that a command line can say; None where it can say nothing.
-
-    Args:
-        annotation: Annotation of a parameter; may be a string.
-        namespace: Names that it may use: the globals of the function.
-    """
-    known = {**vars(builtins), **vars(typing), **vars(collections.abc), "Path": Path, **namespace}
-    names = _Names({**known, "kinds": _Names()})
-    found = [kind for kind in _members(annotation, names) if kind not in (Any, types.NoneType) and _can_be_said(kind)]
+def command_line_type(annotation: Any) -> Any | None:
+    """The part of an annotation that a command line can say; None where it can say nothing."""
+    found = [kind for kind in members(annotation) if kind not in (Any, types.NoneType) and _can_be_said(kind)]
     if str in found or Path in found:  # then a Sequence is one of sentences and a Mapping one of texts, for Python
         found = [kind for kind in found if get_origin(kind) not in PYTHON_ONLY]
     if str in found:
@@ -158,15 +154,6 @@ def command_line_type(annotation: Any, namespace: Mapping[str, Any]) -> Any | No
 def members(kind: Any) -> tuple[Any, ...]:
     """The members of a union; of anything else, itself."""
     return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
-
-
-def _members(annotation: Any, names: Mapping[str, Any]) -> Iterator[Any]:
-    for member in members(annotation):
-        text = member.__forward_arg__ if isinstance(member, ForwardRef) else member
-        if isinstance(text, str):
-            yield from _members(eval(text, {}, names), names)
-        else:
-            yield types.NoneType if member is None else member
 
 
 def _can_be_said(kind: Any) -> bool:

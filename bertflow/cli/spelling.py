@@ -175,7 +175,7 @@ def name_as_typed(error: BertflowError, known: Iterable[str], places: Sequence[s
         error.args = (as_typed(str(error), options, places),)
 
 
-def as_typed(message: str, options: Sequence[str], places: Sequence[str] = ()) -> str:
+def as_typed(message: str, options: Sequence[str], places: Sequence[str]) -> str:
     """A message about parameters of a function, with ``--`` before those that are options.
 
     A name that is also a common word is one where options are spoken of, as in "Leave labels out."

@@ -33,26 +33,17 @@ SUBSET = "subset"
 """Name in place of an aggregation for the score of one sub-set."""
 
 
-@dataclass(frozen=True)
-class Aggregation:
-    """One row of the table.
-
-    Attributes:
-        weights: Sizes of the groups -> their weights, which sum to one.
-        meaning: What the caption of a table says.
-    """
-
-    weights: Callable[[Intp], Float64]
-    meaning: str
-
-
-AGGREGATIONS: Mapping[str, Aggregation] = {
-    "all": Aggregation(lambda sizes: np.ones(1), "one correlation over all pairs of a task"),
-    "mean": Aggregation(lambda sizes: np.full(len(sizes), 1 / len(sizes)), "mean over the sub-sets of a task"),
-    "wmean": Aggregation(
-        lambda sizes: sizes / sizes.sum(), "mean over the sub-sets of a task, weighted by their pairs"
-    ),
+OF_SUBSETS: Mapping[str, Callable[[Intp], Float64]] = {
+    "mean": lambda sizes: np.full(len(sizes), 1 / len(sizes)),
+    "wmean": lambda sizes: sizes / sizes.sum(),
 }
+"""Means over the sub-sets of a task: their sizes -> their weights, which sum to one."""
+AGGREGATIONS: Mapping[str, str] = {
+    "all": "one correlation over all pairs of a task",
+    "mean": "mean over the sub-sets of a task",
+    "wmean": "mean over the sub-sets of a task, weighted by their pairs",
+}
+"""Every aggregation, and what the caption of a table says of it."""
 
 
 @dataclass(frozen=True)
@@ -96,14 +87,14 @@ class ScoredTask:
     def partitions(self) -> list[Partition]:
         """The ways in which its pairs are grouped: all together, if they can be ranked so, then by sub-set."""
         row, n, members = TASKS.get(self.pairs.task), len(self.pairs), members_of(self.pairs.subsets)
-        by_subset, alone = [name for name in AGGREGATIONS if name != "all"], len(members) == 1
+        alone = len(members) == 1
         # One number for all aggregations; but the hub's copies of STS12-16 are one set each, and do not name theirs.
-        names = ["all", *by_subset] if alone and (row is None or len(row.pairs) == 1) else ["all"]
+        names = AGGREGATIONS if alone and (row is None or len(row.pairs) == 1) else ["all"]
         whole = Partition((np.arange(n, dtype=np.intp),), tuple(Reading(name, "", n, np.ones(1)) for name in names))
         if alone:
             return [whole]
         sizes = np.array([len(group) for group in members.values()], dtype=np.intp)
-        readings = [Reading(name, "", n, AGGREGATIONS[name].weights(sizes)) for name in by_subset]
+        readings = [Reading(name, "", n, weights(sizes)) for name, weights in OF_SUBSETS.items()]
         units = zip(members, sizes, np.eye(len(sizes)), strict=True)
         readings += [Reading(SUBSET, name, int(size), unit) for name, size, unit in units]
         split = Partition(tuple(members.values()), tuple(readings))

@@ -58,5 +58,4 @@ def _parts(model: Model) -> list[str]:
 def poolings_differ(poolings: Iterable[str]) -> list[str]:
     """The line that says which poolings are compared; none where they are one."""
     names = [*dict.fromkeys(poolings)]
-    said = f"Poolings differ ({', '.join(names)}), so a difference may come from the pooling."
-    return [said] if names[1:] else []
+    return [f"Poolings differ ({', '.join(names)}), so a difference may come from the pooling."] if names[1:] else []

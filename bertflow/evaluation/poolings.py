@@ -52,9 +52,7 @@ AVERAGE = "average"
 """Name in place of a task where a value is the mean over all of them."""
 
 
-def candidates(
-    blocks: int, layers: Sequence[int] | str | None = None, tokens: Sequence[str] | str | None = None
-) -> list[str]:
+def candidates(blocks: int, layers: Sequence[int] | str | None, tokens: Sequence[str] | str | None = None) -> list[str]:
     """The poolings of a sweep, by their spelling.
 
     Args:
@@ -234,7 +232,7 @@ def _scores(system: str, x: Float32, sets: Sequence[Pairs], row_of: Mapping[str,
     """Task, aggregation, pairs and Spearman of the cosine of each task, and of their average if there are several."""
     values, n = [], 0
     for pairs in sets:
-        [(_, first, second)] = checked_sides(pairs, pairs.rows(row_of), {system: x}, {})
+        [(_, first, second)] = checked_sides(pairs, pairs.rows(row_of), {system: x}, {}, "cosine")
         task = ScoredTask(pairs, "cosine", COSINE.paired(first, second)[None])
         # Of all pairs together if they can be ranked so.
         figure = next(one for one in task_figures(task, resamples=0, seed=0) if one.metric == METRIC and not one.subset)

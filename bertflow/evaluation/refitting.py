@@ -31,11 +31,7 @@ class RefittedRun(TypedDict):
 
 
 def refit(
-    n: int,
-    opened: Sequence[SharedPass],
-    models: Sequence[Model],
-    given: list[str] | None = None,
-    progress: bool | None = None,
+    n: int, opened: Sequence[SharedPass], models: Sequence[Model], given: list[str] | None, progress: bool | None
 ) -> tuple[list[SharedPass], SeveralSeeds, list[str]]:
     """Fit the one flow among some systems again, with the next seeds.
 
@@ -43,7 +39,7 @@ def refit(
         n: Number of seeds, that of the given flow included.
         opened: The systems.
         models: What the user named each of them by.
-        given: The text that the flow was fitted on; by default what the run's folder says is read again.
+        given: The text that the flow was fitted on; if None, what the run's folder says is read again.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
 
     Returns:
@@ -73,8 +69,8 @@ def refit(
                 fitted = fit_flow(x, recipe, seed, trainer, None, sentences, encoder, advance)
                 flow = FlowCalibrator.of(fitted, recipe, calibrator.moments_, calibrator.provenance)
                 systems.append(CalibratedEncoder(system.own, flow))
-    refitted = map(SharedPass, systems, several.systems[1:])
-    return [*opened[: at + 1], *refitted, *opened[at + 1 :]], several, sentences
+    opened = [*opened[: at + 1], *map(SharedPass, systems, several.systems[1:]), *opened[at + 1 :]]
+    return opened, several, sentences
 
 
 def _text_of(name: str, calibrator: FlowCalibrator, run: RefittedRun | None, given: list[str] | None) -> list[str]:

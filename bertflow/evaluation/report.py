@@ -235,7 +235,7 @@ class Report(ScoreTable, AbstractResult):
         metrics = [row.metric for row in used if not row.metric.endswith(UNSCALED)]
         scaled = ", ".join(dict.fromkeys(METRIC_TITLES.get(name, name) for name in metrics))
         graded = [row for row in used if row.metric.endswith(CORRELATIONS)]
-        made = [f"aggregation {one} ({AGGREGATIONS[one].meaning})" for one in {row.aggregation: 0 for row in graded}]
+        made = [f"aggregation {one} ({AGGREGATIONS[one]})" for one in {row.aggregation: 0 for row in graded}]
         forms = " and ".join(dict.fromkeys(TEXT_FORMS[form] for row in graded for form in row.text_form.split("+")))
         counted = {row.task: row.counted for row in reversed(used) if row.task not in SUITES}
         scored = ", ".join(f"{task_title(task)} ({n})" for task, n in reversed(counted.items()))

@@ -60,11 +60,7 @@ def encode_sets(
 
 
 def checked_sides(
-    pairs: Pairs,
-    rows: Intp,
-    embeddings: Mapping[str, Float32],
-    queries: Mapping[str, Float32],
-    similarity: str = "cosine",
+    pairs: Pairs, rows: Intp, embeddings: Mapping[str, Float32], queries: Mapping[str, Float32], similarity: str
 ) -> Sides:
     """For each system, both sides of the pairs; refused if they have no such similarity.
 

@@ -166,8 +166,7 @@ class Figure(Measurement):
             return x[system] if less is None else x[system] - x[less]
 
         drawn, added = of(self.replicates), None if self.influence is None else of(self.influence)
-        found = bca_interval(float(of(self.values)), drawn, added) if len(drawn) else None
-        return (found.low, found.high) if found else (None, None)
+        return bca_interval(float(of(self.values)), drawn, added) if len(drawn) else (None, None)
 
 
 @dataclass(frozen=True)

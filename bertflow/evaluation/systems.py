@@ -136,8 +136,7 @@ def say_choices(models: Sequence[Model], tables: Iterable[object]) -> None:
 def remembering(encoder: SentenceEncoder) -> SentenceEncoder:
     """The encoder; a transformer remembers what it embedded, for both its raw and its calibrated embeddings."""
     shared = SharedPass(encoder)
-    raw = shared.pooled(shared.own_pooling)
-    return over(raw, encoder)
+    return over(shared.pooled(shared.own_pooling), encoder)
 
 
 def open_system(model: Model, **options: Unpack[EncoderOptions]) -> SharedPass:
@@ -151,8 +150,6 @@ def open_system(model: Model, **options: Unpack[EncoderOptions]) -> SharedPass:
         UsageError: If it cannot be opened with these options.
         DataError: If it is missing, incomplete or damaged.
     """
-    if not isinstance(model, str | Path):
-        return SharedPass(model)
     return SharedPass(load_plainly(model, **options), name_of(model))
 
 

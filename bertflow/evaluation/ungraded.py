@@ -61,8 +61,7 @@ def binary_figures(pairs: Pairs, sides: Sides, similarity: str, resamples: int, 
     scores = np.stack([SIMILARITIES[similarity].paired(first, second) for _, first, second in sides])
     positive = pairs.target == 1
     ranks = list(map(MidRanks, scores))
-    groups = list(map(np.flatnonzero, (positive, ~positive)))
-    weights = pair_weights(groups, resamples, generator(seed, pairs.task))
+    weights = pair_weights([*map(np.flatnonzero, (positive, ~positive))], resamples, generator(seed, pairs.task))
     values, replicates = resampled(
         lambda rows: np.stack([weighted_auc(row, positive, rows) for row in ranks]), np.ones((1, len(pairs))), weights
     )

@@ -26,6 +26,7 @@ from bertflow.data.pairs import Pairs
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.evaluating import evaluate_retrieval, score_sets
+from bertflow.evaluation.sides import Systems
 from bertflow.export.onnx_encoder import GRAPH, INT8, OnnxEncoder, read_export
 from bertflow.export.onnx_graph import write_int8
 from bertflow.files import write_json
@@ -180,9 +181,7 @@ def _docstrings(n: int) -> list[str]:
     return found[:: max(1, len(found) // n)]
 
 
-def _spearman(
-    systems: Mapping[str, SentenceEncoder], sets: Sequence[Pairs], progress: bool | None
-) -> dict[str, tuple[float, ...]]:
+def _spearman(systems: Systems, sets: Sequence[Pairs], progress: bool | None) -> dict[str, tuple[float, ...]]:
     """For each task, with its aggregation, Spearman of the cosines of the two systems."""
     report = score_sets(systems, list(sets), resamples=0, progress=progress)
     # A task whose sub-sets have scales of their own, such as tuning, has only a mean of correlations.

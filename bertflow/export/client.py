@@ -84,7 +84,7 @@ def listed_model(url: str, key: str | None = None) -> str:
     """
     address = _address(url).removesuffix(PATH) + MODELS
     try:
-        listed = parse_record(_ask(address, None, key), _Models, address)["data"]
+        listed = parse_record(_ask(address, None, key), _Models, address, "list of models", IS_IT)["data"]
     except (RefusedError, DataError):  # it need not have a list, and names a wrong model itself
         listed = []
     return listed[0]["id"] if listed else "bertflow"
@@ -178,8 +178,7 @@ def _refused(address: str, error: HTTPError) -> RefusedError:
     shown = "".join(one if one.isprintable() else "?" for one in words)
     if place := error.headers.get("Location"):
         return RefusedError(f"{address} answers from elsewhere: {place!r}. Give that address as url.", error.code)
-    message = f"{address} refused with {error.code}: {shown}. Check model_name, key and batch."
-    return RefusedError(message, error.code)
+    return RefusedError(f"{address} refused with {error.code}: {shown}. Check model_name, key and batch.", error.code)
 
 
 def _reason(error: Exception) -> str:

@@ -68,7 +68,7 @@ class EmbeddingGraph(nn.Module):
         return cast(Tensor, self.calibrator(pooled, query))
 
 
-def write_onnx(parts: Parts, folder: Path, layout: str = "") -> dict[str, Any]:
+def write_onnx(parts: Parts, folder: Path, layout: str) -> dict[str, Any]:
     """Write ``onnx/model.onnx``, the tokenizer and the model's config into ``folder``; there is one layout.
 
     Returns:
@@ -130,8 +130,7 @@ def require_onnx() -> None:
 def _inputs(parts: Parts, batch: int, length: int) -> tuple[Tensor, Tensor]:
     """Random tokens; each row is padded on the right by one token more than the row before."""
     generator = torch.Generator().manual_seed(batch * 1000 + length)
-    vocabulary = len(parts.checkpoint.tokenizer)
-    ids = torch.randint(0, vocabulary, (batch, length), generator=generator)
+    ids = torch.randint(0, len(parts.checkpoint.tokenizer), (batch, length), generator=generator)
     keep = (length - torch.arange(batch)).clamp(min=min(3, length))
     return ids, (torch.arange(length) < keep[:, None]).long()
 

@@ -66,12 +66,7 @@ class PoolingHead(nn.Module):
     bias: Tensor | None
 
     def __init__(
-        self,
-        pooling: Pooling,
-        ends: tuple[int, int],
-        weights: Tensor | None,
-        mask_at: int | None = None,
-        bias: Tensor | None = None,
+        self, pooling: Pooling, ends: tuple[int, int], weights: Tensor | None, mask_at: int | None, bias: Tensor | None
     ) -> None:
         super().__init__()
         self.pooling, self.ends, self.mask_at = pooling, ends, mask_at
@@ -191,8 +186,7 @@ class Parts:
             tokenizer.save_pretrained(folder)
         if self.template:  # the class of a family would put its own special tokens in the place of the template
             file = folder / "tokenizer_config.json"
-            config = {**read_record(file, dict[str, Any]), "tokenizer_class": "PreTrainedTokenizerFast"}
-            write_plain(file, config)
+            write_plain(file, {**read_record(file, dict[str, Any]), "tokenizer_class": "PreTrainedTokenizerFast"})
 
 
 def write_plain(path: Path, value: Any) -> None:

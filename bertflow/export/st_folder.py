@@ -24,21 +24,17 @@ if TYPE_CHECKING:
 PATH = "bertflow.export.module."
 OURS = ("LayerPooling", "Calibration")
 """The classes of ``bertflow.export.module``, for which sentence-transformers asks for a flag."""
-LEGACY, MODERN = "sentence_transformers.models.", "sentence_transformers.sentence_transformer.modules."
-TYPES: Mapping[str, Mapping[str, str]] = {
-    "legacy": {
-        name: LEGACY + name
-        for name in ("Transformer", "WeightedLayerPooling", "Pooling", "Normalize", "Dense", "Router")
-    },
-    "modern": {
-        "Transformer": "sentence_transformers.base.modules.transformer.Transformer",
-        "WeightedLayerPooling": MODERN + "weighted_layer_pooling.WeightedLayerPooling",
-        "Pooling": MODERN + "pooling.Pooling",
-        "Normalize": "sentence_transformers.base.modules.normalize.Normalize",
-        "Dense": "sentence_transformers.base.modules.dense.Dense",
-        "Router": "sentence_transformers.base.modules.router.Router",
-    },
+LEGACY, BASE = "sentence_transformers.models.", "sentence_transformers.base.modules."
+SENTENCE = "sentence_transformers.sentence_transformer.modules."
+MODERN: Mapping[str, str] = {
+    "Transformer": BASE + "transformer.Transformer",
+    "WeightedLayerPooling": SENTENCE + "weighted_layer_pooling.WeightedLayerPooling",
+    "Pooling": SENTENCE + "pooling.Pooling",
+    "Normalize": BASE + "normalize.Normalize",
+    "Dense": BASE + "dense.Dense",
+    "Router": BASE + "router.Router",
 }
+TYPES: Mapping[str, Mapping[str, str]] = {"legacy": {name: LEGACY + name for name in MODERN}, "modern": MODERN}
 """A layout -> the path of each built-in class. text-embeddings-inference knows only the legacy ones."""
 
 
@@ -90,5 +86,5 @@ def _class(dotted: str, folder: Path) -> Any:
             f"to bertflow ({', '.join(OURS)}). Load it with sentence-transformers, if you trust it."
         )
     if dotted in TYPES["legacy"].values():  # the library warns of its own old paths
-        package = TYPES["modern"][name].rpartition(".")[0]
+        package = MODERN[name].rpartition(".")[0]
     return getattr(import_module(package), name)

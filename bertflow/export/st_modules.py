@@ -44,7 +44,7 @@ from bertflow.export.st_folder import OURS, PATH, TYPES
 from bertflow.files import to_json
 from bertflow.maps import UnitMap, fitted_map, gap_of, map_spec
 from bertflow.records import read_record
-from bertflow.registry import lookup, own_modules
+from bertflow.registry import own_modules
 
 PROMPT_NAME = "bertflow"
 """Name of the prompt for documents, which sentence-transformers uses by default."""
@@ -63,7 +63,7 @@ StModule = tuple[str, Mapping[str, Any], Mapping[str, Tensor] | None]
 class has none; ours always have one, even if it is empty. A Router has a module for each role instead."""
 
 
-def write_sentence_transformer(parts: Parts, folder: Path, layout: str = "legacy") -> dict[str, Any]:
+def write_sentence_transformer(parts: Parts, folder: Path, layout: str) -> dict[str, Any]:
     """Write a sentence-transformers folder.
 
     Args:
@@ -75,11 +75,9 @@ def write_sentence_transformer(parts: Parts, folder: Path, layout: str = "legacy
         The layout, and the names of the modules after the transformer.
 
     Raises:
-        UnknownNameError: For an unknown layout.
         UsageError: If sentence-transformers cannot do what the encoder does.
     """
-    types = lookup("layout", TYPES, layout)
-    modules = [*_pooling(parts, layout), *_calibration(parts, layout)]
+    types, modules = TYPES[layout], [*_pooling(parts, layout), *_calibration(parts, layout)]
     names = [name for name, *_ in modules]
     _write_saved(parts, folder)
     shutil.copy2(parts.files / "config.json", folder)

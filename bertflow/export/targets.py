@@ -35,7 +35,7 @@ from bertflow.export.st_folder import OURS, TYPES
 from bertflow.export.st_modules import write_sentence_transformer
 from bertflow.files import atomic_folder, require_place
 from bertflow.maps import UnitMap, fitted_map
-from bertflow.opening import load
+from bertflow.opening import Openable, load
 from bertflow.progress import working
 from bertflow.records import EXPORT, write_export_record
 from bertflow.registry import lookup
@@ -45,7 +45,7 @@ POOLED = {"mean": "their mean, each weighted by its number of tokens", "max": "t
 
 
 def export(
-    model: str | Path | SentenceEncoder,
+    model: Openable,
     options: EncoderOptions,
     folder: Path,
     target: str,
@@ -123,7 +123,6 @@ def write_export(
         saved: Folder in which the raw encoder is saved already.
         card: Arguments of ``make_card``.
     """
-    write = lookup("target", TARGETS, target)
     given, chunks = system, system.describe().get("chunks") if target != "safetensors" else None
     with atomic_folder(folder) as aside, TemporaryDirectory() as scratch, TemporaryDirectory() as whole:
         if chunks:  # other tools embed a chunk, and split nothing
@@ -132,7 +131,7 @@ def write_export(
         describe = system.describe()
         parts = Parts(system, saved if saved and not chunks else Path(scratch), given)
         golden = make_golden(parts)
-        facts = write(parts, aside, layout)
+        facts = TARGETS[target](parts, aside, layout)
         if chunks:
             facts |= {"chunks": chunks, "long_texts": _long_texts(chunks, system, parts.max_length)}
         golden.write(aside)

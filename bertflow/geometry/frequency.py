@@ -122,8 +122,7 @@ class LengthTrend:
         if n < FEWEST or np.ptp(lengths) <= SAME_LENGTH * lengths.max() or not np.ptp(frequency):
             return cls(n)
         value = spearman(lengths, frequency)
-        ends = fisher_interval(value, n)
-        return cls(n, value, ends.low if ends else None, ends.high if ends else None)
+        return cls(n, value, *fisher_interval(value, n))
 
     def __str__(self) -> str:
         """The correlation and its interval, for tables and sentences."""

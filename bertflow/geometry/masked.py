@@ -22,7 +22,7 @@ from scipy.special import logsumexp
 from transformers import AutoModelForMaskedLM
 
 from bertflow.array_types import Float64
-from bertflow.correlation import pearson
+from bertflow.correlation import correlation
 from bertflow.encoder.architecture import first_position, quiet_transformers
 from bertflow.encoder.batching import tokenize
 from bertflow.encoder.folders import LOCALLY, ModelFolder
@@ -94,7 +94,7 @@ def dot_product_parts(masked: MaskedWords, counts: Counts) -> DotProductParts:
     log_frequency = float(together @ (log_p - log_p.mean())) / total
     bias = -float(together @ (masked.bias - masked.bias.mean())) / total
     known = [at for at, word in enumerate(masked.words) if counts.get(word)]
-    corpus = pearson(log_p[known], np.log([counts[masked.words[at]] for at in known])) if known else None
+    corpus = correlation("pearson", log_p[known], np.log([counts[masked.words[at]] for at in known])) if known else None
     return DotProductParts(1 - log_frequency - bias, log_frequency, bias, corpus, n, width)
 
 

@@ -133,7 +133,7 @@ class Run(AbstractResult):
 
 
 def read_pairs(
-    options: PairOptions | Pairs | Sequence[str], objective: str, wanted: str, seed: int = 0
+    options: PairOptions | Pairs | Sequence[str], objective: str, wanted: str, seed: int
 ) -> tuple[Pairs, int]:
     """The pairs that the objective needs, and how many were left out because a sentence of theirs will be scored.
 

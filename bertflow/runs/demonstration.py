@@ -176,8 +176,7 @@ def show(
     chosen = max(candidates, key=lambda name: judged.value(name, "docstrings", metric="hit@1"))
     calibrator = systems[chosen].calibrator
     assert calibrator is not None, "only calibrated systems are chosen from"
-    encoder = open_pooled(pooling=SYSTEMS[chosen][0]).count_tokens(text)
-    saved = CalibratedEncoder(encoder, calibrator)
+    saved = CalibratedEncoder(open_pooled(pooling=SYSTEMS[chosen][0]).count_tokens(text), calibrator)
     saved.save(folder / "encoder")
     if len(found.sentences) >= FEWEST:
         scores = ScoreCalibrator(random_state=seed).fit(systems[chosen].encode(found.sentences))  # embedded already
@@ -192,16 +191,12 @@ def show(
     if open_report:
         show_page(page)
     compared = {name: systems[name] for name in ("raw", chosen)}
-    cosines, neighbors = everyday_cosines(compared), nearest_texts(compared, reported)
+    first, second = zip(*EVERYDAY, strict=True)
+    cosines = {name: COSINE.paired(one.encode(first), one.encode(second)).tolist() for name, one in compared.items()}
+    neighbors = nearest_texts(compared, reported)
     made = Demo(folder, report, chosen, cosines, neighbors, time.perf_counter() - begin)
     write_rows(made.everyday, ("sentence1", "sentence2"), EVERYDAY)
     return made
-
-
-def everyday_cosines(systems: Mapping[str, SentenceEncoder]) -> dict[str, list[float]]:
-    """The cosines of the everyday pairs in each system."""
-    first, second = zip(*EVERYDAY, strict=True)
-    return {name: COSINE.paired(one.encode(first), one.encode(second)).tolist() for name, one in systems.items()}
 
 
 def nearest_texts(systems: Mapping[str, SentenceEncoder], pairs: Pairs) -> str:

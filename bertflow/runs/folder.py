@@ -105,8 +105,7 @@ class RunFolder:
         """
         with ExitStack() as held:  # given back where something is refused
             if not rank_zero_only.rank:  # type: ignore[attr-defined]  # Lightning sets it
-                lock = self.path.parent / f".{self.path.name}.lock"
-                if not held.enter_context(locked(lock)):
+                if not held.enter_context(locked(self.path.parent / f".{self.path.name}.lock")):
                     raise UsageError(
                         f"Another run writes to {self.path} now. Wait for its end, or choose another --output."
                     )

@@ -21,12 +21,7 @@ Source = EmbeddingStore | Vectors
 
 
 def write_matrix(
-    output: Path,
-    source: Source,
-    blocks: Iterable[Floats],
-    dim: int,
-    advance: Advance = lambda rows: None,
-    beside: Vectors | None = None,
+    output: Path, source: Source, blocks: Iterable[Floats], dim: int, advance: Advance, beside: Vectors | None
 ) -> bool:
     """Write what is made of all rows into a file, whole or not at all; returns whether it was there already.
 
@@ -36,7 +31,7 @@ def write_matrix(
         blocks: The new rows, in blocks; float64 where the rows are, else float32.
         dim: Width of a new row.
         advance: Is told how many more rows are done.
-        beside: A parquet file whose other columns a parquet file keeps.
+        beside: A parquet file whose other columns a parquet file keeps; None without one.
 
     Raises:
         DataError: If the file is there and holds anything else.

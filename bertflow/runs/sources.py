@@ -72,7 +72,7 @@ def any_order(source: Source, beside: Path) -> Iterator[EmbeddingStore | NDArray
     else:
         with scratch_folder(beside) as folder:
             path = folder / "rows.npy"
-            write_matrix(path, source, source.blocks(), source.dim)
+            write_matrix(path, source, source.blocks(), source.dim, lambda rows: None, None)
             yield map_array(path)
 
 

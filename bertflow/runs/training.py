@@ -108,12 +108,8 @@ class EncoderRun(Run):
     @cached_property
     def encoder(self) -> SentenceEncoder:
         """The fine-tuned encoder; followed by its flow, where one was trained beside it."""
-        return load(self.folder if self.joint else self.folder / "encoder")
-
-    @property
-    def joint(self) -> bool:
-        """Whether a flow was trained beside the encoder: then the run folder is a calibrated encoder."""
-        return (self.folder / "calibrator").is_dir()
+        joint = (self.folder / "calibrator").is_dir()  # then the run folder is a calibrated encoder
+        return load(self.folder if joint else self.folder / "encoder")
 
     @cached_property
     def record(self) -> Mapping[str, Any]:

@@ -21,7 +21,7 @@ from bertflow.encoder.options import EncoderOptions
 from bertflow.encoder.reading import AbstractTokenEncoder
 from bertflow.errors import BadRowsError, UsageError, how_many, require_between
 from bertflow.files import require_place
-from bertflow.opening import load
+from bertflow.opening import Openable, load
 from bertflow.progress import Advance, bar, rank_and_world, reading
 from bertflow.results import AbstractResult
 from bertflow.runs import sources
@@ -142,7 +142,7 @@ def verified(store: str | Path) -> Embedded:
 
 
 def embed_text(
-    model: str | Path | SentenceEncoder | None,
+    model: Openable | None,
     options: EncoderOptions,
     text: TextSource,
     store: str | Path,

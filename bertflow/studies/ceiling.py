@@ -123,8 +123,7 @@ class SupervisedCeiling:
                 )
         sentences = both.sentences
         x = self.encoder.encode(sentences, progress=self.progress)
-        rows = both.rows(row_numbers(sentences))
-        designs = list(_designs(x, rows))
+        designs = list(_designs(x, both.rows(row_numbers(sentences))))
         with bar(len(designs), f"ceiling of {pairs.task}", self.progress, "regressions") as advance:
             return nested_ridge(designs, both.target, folds, has_label, advance)[: len(pairs)]
 
@@ -153,9 +152,7 @@ def sentence_folds(pairs: Pairs) -> Intp:
     return folds
 
 
-def nested_ridge(
-    designs: Sequence[Design], gold: Float64, folds: Intp, labeled: Bools, advance: Advance = int
-) -> Float64:
+def nested_ridge(designs: Sequence[Design], gold: Float64, folds: Intp, labeled: Bools, advance: Advance) -> Float64:
     """Predictions (n,) of stacked ridge regressions by nested cross-validation.
 
     For each fold, all is decided on the labeled pairs of the other folds, each of them predicted without both folds:

@@ -27,12 +27,12 @@ from bertflow.correlation import FEWEST, spearman
 from bertflow.data.pairs import Pairs
 from bertflow.data.sts_tasks import task_title
 from bertflow.evaluation.edits import LEVELS, edits_of
-from bertflow.evaluation.evaluating import Addition, score_sets
+from bertflow.evaluation.evaluating import Addition, PairScorer, score_sets
 from bertflow.evaluation.report import Report
 from bertflow.evaluation.score_table import Column
 from bertflow.evaluation.sides import Systems
 from bertflow.files import to_json
-from bertflow.studies.ceiling import CEILING, RAW, SupervisedCeiling, ceilings_of
+from bertflow.studies.ceiling import CEILING, RAW, ceilings_of
 from bertflow.tables import MISSING, Section, Table, interval, number
 
 BELOW = "below raw"
@@ -53,9 +53,7 @@ class CeilingStudy(Addition):
 
     labeled: Mapping[str, Pairs]
 
-    def scorers(
-        self, systems: Systems, sets: Sequence[Pairs], progress: bool | None
-    ) -> Mapping[str, SupervisedCeiling]:
+    def scorers(self, systems: Systems, sets: Sequence[Pairs], progress: bool | None) -> Mapping[str, PairScorer]:
         """The ceilings."""
         return ceilings_of(systems, sets, self.labeled, progress)
 
@@ -160,9 +158,7 @@ class LexicalRow:
     near_gold: float | None
 
 
-def lexical_rows(
-    systems: Systems, pairs: Pairs, similarity: str = "cosine", progress: bool | None = None
-) -> Iterator[LexicalRow]:
+def lexical_rows(systems: Systems, pairs: Pairs, similarity: str, progress: bool | None) -> Iterator[LexicalRow]:
     """How the similarities of the gold scores, and of every system, go with the edit distance of the pairs.
 
     Systems that were trained on labels of these pairs are left out.

@@ -14,6 +14,7 @@ occurs in a pair, as its authors did (bojone/BERT-whitening, eng/eval.py): trans
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -180,25 +181,20 @@ class Verification(AbstractResult):
         return {"format": 1, "encoder": dict(self.encoder), "tolerance": TOLERANCE / 100, "rows": rows}
 
 
-def verify_model(
-    model: str, data_dir: str, max_length: int | None = None, device: str = "auto", progress: bool | None = None
-) -> Verification:
+def verify_model(model: str, data_dir: str, max_length: int | None, device: str, progress: bool | None) -> Verification:
     """See ``bertflow.verify_paper``."""
     checks = CHECKS if max_length is None else [replace(check, max_length=max_length) for check in CHECKS]
     tasks = StsSource(tasks_of(checks), data_dir)
     # "mean" reads the last layer, so that all blocks are loaded; the papers' encoders had no prompt.
     load_transformer(model, pooling="mean", device=device, max_length=max_length)
     sets = dict(zip(tasks.names, tasks, strict=True))
-
-    def opened(length: int) -> TransformerEncoder:
-        return load_transformer(model, pooling="mean", max_length=length, device=device, dtype="float32", prompt="")
-
+    opened = partial(load_transformer, model, pooling="mean", device=device, dtype="float32", prompt="")
     return verify(opened, sets, checks, progress)
 
 
 @working("computing the published figures")
 def verify(
-    open_encoder: Callable[[int], TransformerEncoder],
+    open_encoder: Callable[..., TransformerEncoder],
     sets: Mapping[str, Pairs],
     checks: Sequence[Check] = CHECKS,
     progress: bool | None = None,
@@ -206,7 +202,7 @@ def verify(
     """Compute every published figure again; sentences are embedded once more only where fewer tokens cut them.
 
     Args:
-        open_encoder: Opens the encoder for a number of tokens; its pooling should need all blocks.
+        open_encoder: Opens the encoder for a ``max_length``; its pooling should need all blocks.
         sets: The tasks of ``tasks_of(checks)``.
         checks: The published figures.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
@@ -217,14 +213,15 @@ def verify(
     sentences = unique_sentences(sets.values())
     row_of = row_numbers(sentences)
     longest, *shorter = sorted({check.max_length for check in checks}, reverse=True)
-    encoder = open_encoder(longest)
+    encoder = open_encoder(max_length=longest)
     poolings = list(dict.fromkeys(check.pooling for check in checks))
     embedded = {longest: encoder.encode_poolings(sentences, poolings, progress)}
     for length in shorter:
         cut = np.flatnonzero(encoder.tokenized(sentences).lengths > length)
+        texts = [sentences[row] for row in cut]
         embedded[length] = {pooling: x.copy() for pooling, x in embedded[longest].items()}
         with unsaid():  # all of these are cut, as they were for the figures
-            anew = open_encoder(length).encode_poolings([sentences[row] for row in cut], poolings) if len(cut) else {}
+            anew = open_encoder(max_length=length).encode_poolings(texts, poolings) if texts else {}
         for pooling, x in anew.items():
             embedded[length][pooling][cut] = x
     rows = [_verified(check, embedded[check.max_length][check.pooling], sets, row_of) for check in checks]

@@ -115,8 +115,7 @@ class FlowFit:
         glow = build_glow(affine.dim_out, recipe.glow, seed)
         self.module = BertFlow(FlowMap(affine, glow, self.directions.kept), recipe, encoder)
         source = sentences if on_the_fly and sentences is not None else x
-        batches = ShuffledBatches(source, units, recipe.batch_size, seed, recipe.unit)
-        self.data = TrainingData(batches, self.held_out)
+        self.data = TrainingData(ShuffledBatches(source, units, recipe.batch_size, seed, recipe.unit), self.held_out)
         self.steps, self.seconds, self.finished = 0, 0.0, False
 
     @property

@@ -169,7 +169,7 @@ PRESETS: Mapping[str, Recipe] = {
 never changes: a better one gets a version of its own."""
 
 
-def preset_for(preset: str | None = None, purpose: str | None = None) -> str:
+def preset_for(preset: str | None, purpose: str | None = None) -> str:
     """The name of the preset for a purpose, or the one that is named.
 
     Raises:

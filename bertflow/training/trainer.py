@@ -27,6 +27,7 @@ from torch import distributed as dist
 
 from bertflow.errors import DataError, UsageError, reason_of
 from bertflow.progress import Advance, at_level, bar, working
+from bertflow.registry import several
 from bertflow.training.checkpoints import (
     CHECKPOINT_STEPS,
     AfterValidation,
@@ -63,7 +64,7 @@ def known_warnings() -> Iterator[None]:
 
 @working("training")
 def run_training(
-    trainer: pl.Trainer, module: pl.LightningModule, data: pl.LightningDataModule, resume: str | Path | None = None
+    trainer: pl.Trainer, module: pl.LightningModule, data: pl.LightningDataModule, resume: str | Path | None
 ) -> None:
     """Train, from a checkpoint if one is given.
 
@@ -169,7 +170,7 @@ def build_trainer(
         ours = ("callbacks", *LIMITS)
         return _trainer(launched() | {name: options[name] for name in options if name in ours or name in given})
     checkpoints = output / "checkpoints"
-    plugins = _listed(given.get("plugins"))
+    plugins = several(given.get("plugins"))
     if given.get("enable_checkpointing") is not False and not given.get("fast_dev_run"):
         # In the middle of an epoch, and at its end; both write the same file.
         alike: dict[str, Any] = {"dirpath": checkpoints, "filename": "last", "enable_version_counter": False}
@@ -192,7 +193,7 @@ def merged_options(recipe: Mapping[str, Any], given: Mapping[str, Any]) -> dict[
     One limit of the user's replaces all of the recipe's.
     """
     replaced = LIMITS if any(name in given for name in LIMITS) else ()
-    callbacks = [callback for options in (recipe, given) for callback in _listed(options.get("callbacks"))]
+    callbacks = [callback for options in (recipe, given) for callback in several(options.get("callbacks"))]
     return {name: recipe[name] for name in recipe if name not in replaced} | {**given, "callbacks": callbacks}
 
 
@@ -237,11 +238,7 @@ def _loggers(given: Any, output: Path, step: int) -> list[Logger]:
         purge = step or None
         given = TensorBoardLogger(output, name="", version="tensorboard", default_hp_metric=False, purge_step=purge)
     # Row by row: what is kept in memory is lost when the run is killed.
-    return [CSVLogger(output, name="", version="", flush_logs_every_n_steps=1), *_listed(given)]
-
-
-def _listed(given: Any) -> list[Any]:
-    return [] if given is None else list(given) if isinstance(given, list) else [given]
+    return [CSVLogger(output, name="", version="", flush_logs_every_n_steps=1), *several(given)]
 
 
 class StepCount(Callback):

@@ -37,7 +37,7 @@ def open_encoder(folder, pooling="sif"):
 
 @pytest.fixture(scope="module")
 def found(tiny_bert):
-    return sweep_poolings(open_encoder(tiny_bert), SETS, candidates(BLOCKS))
+    return sweep_poolings(open_encoder(tiny_bert), SETS, candidates(BLOCKS, None))
 
 
 def value(result, pooling, calibrator, task="one"):
@@ -95,7 +95,7 @@ def test_chunks_do_not_change_the_embeddings(tiny_bert, monkeypatch):
 
 
 def test_candidates_are_every_layer_by_every_reduction_and_the_rows_of_several():
-    found = candidates(BLOCKS)
+    found = candidates(BLOCKS, None)
     assert len(found) == 8 * (BLOCKS + 1) + 6
     several = "last-2-avg first-last-avg emb-last-avg sum-last-4 concat-last-4 mean(0,1,2,3,4)"
     assert found[-6:] == several.split()

@@ -106,8 +106,7 @@ def test_length_and_frequency_are_correlated_as_scipy_does():
     expected = stats.spearmanr(np.linalg.norm(x[known], axis=1), logs[known]).statistic
     assert found.n == known.sum()
     assert found.spearman == pytest.approx(expected)
-    ends = fisher_interval(expected, found.n)
-    assert (found.low, found.high) == pytest.approx((ends.low, ends.high))
+    assert (found.low, found.high) == pytest.approx(fisher_interval(expected, found.n))
     assert str(found) == f"{expected:+.2f} ({found.low:+.2f} to {found.high:+.2f})"
 
 

@@ -39,7 +39,7 @@ def test_the_edit_distance_is_that_of_the_recursion():
 @pytest.fixture(scope="module")
 def found():
     pairs, systems = toy_pairs(), {"raw": ToyEncoder(), "other": ToyEncoder(seed=1)}
-    return pairs, systems, list(lexical_rows(systems, pairs))
+    return pairs, systems, list(lexical_rows(systems, pairs, "cosine", None))
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -72,13 +72,13 @@ def test_the_gold_scores_are_the_first_line(found):
 def test_too_few_near_pairs_have_no_correlation():
     far = tuple(" ".join(["dog cat bird"] * (at + 1)) for at in range(4))
     pairs = Pairs("far", far, ("man",) * 4, np.arange(4.0))
-    assert {row.near_gold for row in lexical_rows({"raw": ToyEncoder()}, pairs)} == {None}
+    assert {row.near_gold for row in lexical_rows({"raw": ToyEncoder()}, pairs, "cosine", None)} == {None}
 
 
 @pytest.mark.slow
 def test_the_gold_scores_of_the_paper_s_pairs_go_with_words_rather_than_characters(shared_data, tiny_bert):
     pairs, systems = load_sts("stsb-dev", shared_data / "sts"), {"raw": TransformerEncoder(tiny_bert, device="cpu")}
-    rows = {row.level: row for row in lexical_rows(systems, pairs) if row.system == GOLD}
+    rows = {row.level: row for row in lexical_rows(systems, pairs, "cosine", None) if row.system == GOLD}
     assert 100 * rows["words"].distance == pytest.approx(-23.92, abs=0.01)  # the paper: -24.61
     assert 100 * rows["characters"].distance == pytest.approx(-20.50, abs=0.01)
     assert (rows["words"].near, rows["characters"].near) == (383, 16)
@@ -87,6 +87,6 @@ def test_the_gold_scores_of_the_paper_s_pairs_go_with_words_rather_than_characte
 def test_a_system_trained_on_the_labels_is_left_out_and_said():
     pairs = toy_pairs()
     systems = {"raw": ToyEncoder(), "ceiling": ToyEncoder(labels=["toy"])}
-    assert {row.system for row in lexical_rows(systems, pairs)} == {GOLD, "raw"}
+    assert {row.system for row in lexical_rows(systems, pairs, "cosine", None)} == {GOLD, "raw"}
     report = LexicalStudy(pairs).add_to(score_sets(systems, [pairs], resamples=0, force=True), systems, None)
     assert report.sections[0].lines[-1] == "ceiling is left out: it was trained on labels of these pairs."

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ def check(task, pooling="first-last-avg", aggregation="all", max_length=LONG, wh
 
 @pytest.fixture
 def encoder_of(tiny_bert):
-    return lambda length: TransformerEncoder(tiny_bert, "mean", length, device="cpu")
+    return partial(TransformerEncoder, tiny_bert, "mean", device="cpu")
 
 
 @pytest.fixture
