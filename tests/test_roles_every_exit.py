@@ -23,6 +23,7 @@ from bertflow.integrations.mteb import mteb_model
 from bertflow.maps import RoleMap
 from bertflow.retrieval.index import AnswerIndex
 from bertflow.scoring.scores import ScoreCalibrator
+from bertflow.serve.metrics import Metrics
 from bertflow.serve.model import ServedModel
 
 from .test_unit_length import STEPS, unit
@@ -53,10 +54,10 @@ def exits(system, folder):
         lambda texts: judged.encode([{"text": texts}]),
         lambda texts: judged.encode([{"text": texts}], prompt_type="query"),
     )
-    served = ServedModel(str(saved), "cpu")
+    served, metrics = ServedModel(str(saved), "cpu"), Metrics(None, {})
     yield (
         "serve",
-        *(lambda texts, role=role: served.embed(role, [texts], lambda *_: None)[0].x for role in ("document", "query")),
+        *(lambda texts, role=role: served.embed(role, [texts], metrics)[0].x for role in ("document", "query")),
     )
     yield "an index", *(lambda texts, at=at: indexed(system, folder, at, texts) for at in (0, 1))
     yield "evaluation", *(lambda texts, at=at: sides_of(again, texts)[at] for at in (0, 1))
