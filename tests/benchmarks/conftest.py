@@ -1,11 +1,16 @@
 """The benchmarks are not a package: their files import one another by name."""
 
 import importlib
+import json
 from pathlib import Path
 
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
+
+
+def read_json(path):
+    return json.loads(path.read_text("utf-8"))
 
 
 @pytest.fixture(scope="package")

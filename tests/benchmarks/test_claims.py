@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from .conftest import FOLDER
+from .conftest import FOLDER, read_json
 
 pytestmark = pytest.mark.usefixtures("benchmark")  # which puts the folder on the path
 
@@ -28,7 +28,7 @@ def command(benchmark):
 
 @pytest.fixture
 def ledger():
-    return json.loads((FOLDER / "claims.json").read_text(encoding="utf-8"))
+    return read_json(FOLDER / "claims.json")
 
 
 def a_claim(rules, boundary=0.0, side="above"):
@@ -125,7 +125,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(command, measuring, tmp_pat
     names = ["cone", "cls", "centering", "flow"]
     with pytest.raises(KeyboardInterrupt):
         command.run(measuring, {}, names, path)
-    assert set(json.loads(path.read_text())) == {"cone", "cls"}
+    assert set(read_json(path)) == {"cone", "cls"}
     measuring.asked.clear()
     measuring.stop_at = None
     command.run(measuring, command.read_ledger(path), names, path)
@@ -143,7 +143,7 @@ def test_other_conditions_are_measured_anew(command, measuring, tmp_path):
 def test_a_verdict_in_the_file_that_its_numbers_deny_is_not_believed(command, tmp_path, rules):
     path = tmp_path / "claims.json"
     shutil.copy(FOLDER / "claims.json", path)
-    kept = json.loads(path.read_text())
+    kept = read_json(path)
     kept["rare-far"]["results"]["inner"]["verdict"] = rules.HOLDS
     path.write_text(json.dumps(kept))
     assert command.read_ledger(path)["rare-far"]["results"]["inner"]["verdict"] == rules.FAILS

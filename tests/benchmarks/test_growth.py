@@ -1,10 +1,11 @@
 """What growth.py says of the points it measured."""
 
-import json
 import math
 from pathlib import Path
 
 import pytest
+
+from .conftest import read_json
 
 
 @pytest.fixture
@@ -38,5 +39,5 @@ def test_what_grows_too_fast_is_marked(growth, cost, memory, said):
 
 
 def test_the_page_quotes_the_growth_that_is_kept(growth):
-    kept = json.loads(Path(growth.__file__).with_suffix(".json").read_text("utf-8"))
+    kept = read_json(Path(growth.__file__).with_suffix(".json"))
     assert growth.by_size(kept) in growth.PAGE.read_text("utf-8")

@@ -1,6 +1,5 @@
 """The harm suite: what its figures mean, in small, and that what it looks at was fixed."""
 
-import json
 import re
 
 import numpy as np
@@ -10,7 +9,7 @@ from bertflow.advise.likely import CHANGED
 from bertflow.advise.rules import GENTLE
 from bertflow.breadth import NARROW, RICH
 
-from .conftest import FOLDER
+from .conftest import FOLDER, read_json
 
 OUTSIDE = ("faint-sif` alone -2.5 (half-width over kinds 2.8) to +2.9", "faint-sif` alone -0.3 to +6.5 (")
 """Search by `mean(1,2)` on texts outside the suite, as EXPLORED.md writes it."""
@@ -30,7 +29,7 @@ def test_what_is_looked_at_is_what_was_fixed(harm):
 
 
 def test_the_page_says_what_is_kept(harm):
-    page = harm.page(json.loads((FOLDER / "harm.json").read_text("utf-8")))
+    page = harm.page(read_json(FOLDER / "harm.json"))
     assert page == (FOLDER / "harm.md").read_text("utf-8")
 
 
@@ -46,7 +45,7 @@ def test_the_page_says_what_is_kept(harm):
 def test_what_a_substitute_changed_is_what_was_measured(purpose, cells):
     explored = " ".join((FOLDER / "EXPLORED.md").read_text("utf-8").split())
     assert all(one in explored for one in OUTSIDE)
-    kept = [one for one in json.loads((FOLDER / "harm.json").read_text("utf-8")) if one["half"] == "final"]
+    kept = [one for one in read_json(FOLDER / "harm.json") if one["half"] == "final"]
     narrow = [one for one in kept if 0 < one["words"] < RICH or one["novelty"] > NARROW]
     said = re.findall(r"([-+]?\d+) to ([-+]\d+)", CHANGED[purpose])
     for ends, (method, use, encoders) in zip(said, cells, strict=True):

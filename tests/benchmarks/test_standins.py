@@ -1,9 +1,10 @@
 """What the tables of the stand-ins say is what was measured, and a miss is said."""
 
-import json
 from pathlib import Path
 
 import pytest
+
+from .conftest import read_json
 
 ROOT = Path(__file__).parents[2]
 
@@ -15,7 +16,7 @@ def printed(benchmark):
 
 @pytest.fixture(scope="module")
 def rows():
-    return [row for row in json.loads((ROOT / "benchmarks" / "standins.json").read_text("utf-8")) if "stand-in" in row]
+    return [row for row in read_json(ROOT / "benchmarks/standins.json") if "stand-in" in row]
 
 
 @pytest.mark.parametrize(("page", "form"), [("README.md", "brief"), ("docs/results.md", "short")])

@@ -1,5 +1,6 @@
 """What the tests of all commands share: command lines that work, and the small files that they read."""
 
+import json
 import os
 import shutil
 import warnings
@@ -32,6 +33,10 @@ TRAINING = ["--trainer.enable_progress_bar=false", "--trainer.accelerator=cpu", 
 X = np.random.default_rng(0).normal(size=(300, 8)) @ np.random.default_rng(1).normal(size=(8, 8)) + 3
 X = X.astype("float32")
 """Embeddings of ``fit`` and ``transform``."""
+
+
+def read_json(path):
+    return json.loads(path.read_text("utf-8"))
 
 
 class RowEncoder(AbstractEncoder):
@@ -138,6 +143,12 @@ def error_line(capsys):
         return lines[-1]
 
     return read
+
+
+@pytest.fixture
+def refused(error_line):
+    """Runs a command that must end with an exit code; gives the one line that says what is wrong."""
+    return lambda expected, *words: error_line(main([*map(str, words)]), expected)
 
 
 @pytest.fixture(autouse=True)

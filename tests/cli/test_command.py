@@ -18,6 +18,8 @@ from bertflow.errors import UsageError
 from bertflow.results import AbstractResult
 from bertflow.tables import Section, Table
 
+from .conftest import read_json
+
 if TYPE_CHECKING:
     from bertflow.nowhere import SentenceEncoder
 
@@ -303,7 +305,7 @@ def test_a_result_is_printed_saved_and_written_as_json(tmp_path, capsys):
     lines = [" ".join(line.split()) for line in printed.splitlines() if line.strip("─ ")]
     assert lines == ["name value", "a 2", "a line", "[another] line", "More", "name value", "a 2", "a note"]
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"answer.json", "answer.md", "run.json"}
-    assert json.loads((tmp_path / "out" / "run.json").read_text())["arguments"][-1] == "--a=2"
+    assert read_json(tmp_path / "out/run.json")["arguments"][-1] == "--a=2"
     assert run(command.main, ["--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"a": "1"}
 

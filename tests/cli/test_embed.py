@@ -2,6 +2,7 @@ import json
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 import bertflow
 from bertflow.calibrated import CalibratedEncoder
@@ -33,7 +34,7 @@ def test_every_line_of_the_text_finds_its_embedding(arguments, tiny_bert, tmp_pa
     assert main(arguments) == 0
     store = EmbeddingStore.open(tmp_path / "store")
     expected = TransformerEncoder(tiny_bert, "mean(1,2)", device="cpu").encode(CORPUS)
-    np.testing.assert_allclose(store.rows(store.row_ids), expected, rtol=1e-5, atol=1e-6)
+    assert_allclose(store.rows(store.row_ids), expected, rtol=1e-5, atol=1e-6)
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == f"store     {tmp_path / 'store'}: 144 x 16 float32 in 8 shards, 0.0 MB"
     assert printed[1] == "text      154 sentences = 144 different + 10 repeated"
@@ -60,40 +61,40 @@ def test_what_is_not_read_is_said_of_the_first_shard_and_of_the_whole(tmp_path, 
     ]
 
 
-def test_several_files_columns_and_a_half_of_the_disk(tiny_bert, text, tmp_path):
+def test_several_files_columns_and_a_half_of_the_disk(tiny_bert, text, tmp_path, told):
     table = tmp_path / "b.jsonl"
     table.write_text("\n".join(json.dumps({"a": f"the {noun}", "b": "no"}) for noun in NOUNS))
     store = tmp_path / "store"
     common = ["--store", str(store), "--model", str(tiny_bert), "--storage", "float16", "--shards", "3"]
-    assert main(["embed", str(table), *common, "--columns", "a,b", "--device", "cpu"]) == 0
+    told("embed", table, *common, "--columns", "a,b", "--device", "cpu")
     opened = EmbeddingStore.open(store)
     assert opened.n == 7
     assert np.load(store / "shards/00000-of-00003.npy").dtype == np.float16
 
 
-def test_sif_counts_the_distinct_sentences(tiny_bert, text, tmp_path):
+def test_sif_counts_the_distinct_sentences(tiny_bert, text, tmp_path, told):
     options = ["--store", str(tmp_path / "store"), "--model", str(tiny_bert), "--pooling", "sif(1)", "--device", "cpu"]
-    assert main(["embed", text, *options]) == 0
+    told("embed", text, *options)
     encoder = TransformerEncoder(tiny_bert, "sif(1)", device="cpu").count_tokens(SENTENCES)
     assert EmbeddingStore.open(tmp_path / "store").recipe == json.loads(json.dumps(encoder.describe()))
 
 
-def test_training_finds_everything_there(arguments, tiny_bert, text, tmp_path, monkeypatch):
-    assert main([*arguments, "--storage", "float16", "--shards", "5"]) == 0
+def test_training_finds_everything_there(arguments, tiny_bert, text, tmp_path, monkeypatch, told):
+    told(*arguments, "--storage", "float16", "--shards", "5")
     monkeypatch.setattr(TransformerEncoder, "encode", None)
     trained = ["--encoder.pooling=mean(1,2)", "--flow.epochs=0", "--trainer.enable_progress_bar=false"]
     folders = [f"--data.store={tmp_path / 'store'}", f"--output={tmp_path / 'run'}", f"--data.sentences={text}"]
     common = [f"--encoder.model={tiny_bert}", "--trainer.accelerator=cpu", "--flow.glow.hidden=8", "--report=false"]
-    assert main(["train", *trained, *folders, *common, "--encoder.device=cpu", "--save_encoder=false"]) == 0
+    told("train", *trained, *folders, *common, "--encoder.device=cpu", "--save_encoder=false")
 
 
-def test_verify_says_whole_or_what_is_not(arguments, tmp_path, told, error_line):
-    assert main(arguments) == 0
+def test_verify_says_whole_or_what_is_not(arguments, tmp_path, told, refused):
+    told(*arguments)
     line = told("embed", "--store", tmp_path / "store", "--verify")
     assert line == f"{tmp_path / 'store'}: whole, 144 x 16 float32 in 8 shards, 0.0 MB\n"
     path = tmp_path / "store/shards/00004-of-00008.npy"
     path.write_bytes(path.read_bytes()[:-1] + b"\xff")
-    assert error_line(main(["embed", "--store", str(tmp_path / "store"), "--verify"]), 3).startswith(
+    assert refused(3, "embed", "--store", tmp_path / "store", "--verify").startswith(
         f"error: {tmp_path / 'store'} is damaged: 1 of 8 shards are not what was written, 00004-of-00008"
     )
 
@@ -117,17 +118,17 @@ def test_an_interruption_says_how_to_go_on(arguments, tmp_path, capsys, monkeypa
 # The command as a process of its own
 
 
-def test_texts_are_embedded_in_chunks(arguments, tiny_bert, text, tmp_path, told, error_line):
+def test_texts_are_embedded_in_chunks(arguments, tiny_bert, text, tmp_path, told, refused):
     long = [" . ".join(SENTENCES[row : row + 5]) for row in range(0, 50, 5)]
     (tmp_path / "text.txt").write_text("\n".join(long), encoding="utf-8")
     arguments += ["--max-length", "12"]
     assert "encoder   tiny-bert, mean(1,2), chunks tokens:8:2:max\n" in told(*arguments, "--chunks", "tokens:8:2:max")
     store = EmbeddingStore.open(tmp_path / "store")
     encoder = TransformerEncoder(tiny_bert, "mean(1,2)", max_length=12, device="cpu", chunks="tokens:8:2:max")
-    np.testing.assert_allclose(store.rows(store.row_ids), encoder.encode(long), rtol=1e-5, atol=1e-6)
+    assert_allclose(store.rows(store.row_ids), encoder.encode(long), rtol=1e-5, atol=1e-6)
     for others in ([], ["--chunks", "tokens:8:2:mean"]):
-        assert "chunks 'tokens:8:2:max'" in error_line(main([*arguments, *others]), 3)
+        assert "chunks 'tokens:8:2:max'" in refused(3, *arguments, *others)
     fitted = ["fit", "--store", str(tmp_path / "store"), "--calibrator", "center", "--output", str(tmp_path / "center")]
-    assert main(fitted) == 0
+    told(*fitted)
     calibrated = CalibratedEncoder(encoder, load_calibrator(tmp_path / "center"))
-    np.testing.assert_allclose(calibrated.encode(long).mean(0), 0, atol=1e-5)
+    assert_allclose(calibrated.encode(long).mean(0), 0, atol=1e-5)

@@ -1,4 +1,3 @@
-import json
 import re
 import shutil
 from itertools import pairwise
@@ -16,6 +15,7 @@ from bertflow.evaluation.bm25 import bm25_scores
 
 from ..texts import NOUNS
 from ..texts import TWELVE as WORDS
+from .conftest import read_json
 
 FILES = ["lexical.json", "predictions.csv", "results.json", "results.md"]
 
@@ -76,9 +76,9 @@ def test_results_are_written_and_equal_byte_for_byte(evaluate, fitted, tmp_path)
         assert evaluate(fitted, *arguments, tmp_path / name)[0] == 0
     for name in FILES:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
-    rows = json.loads((tmp_path / "one" / "results.json").read_text())["rows"]
+    rows = read_json(tmp_path / "one/results.json")["rows"]
     assert {row["system"] for row in rows} == {"raw", "whitening", "mine"}
-    assert json.loads((tmp_path / "one" / "run.json").read_text())["arguments"][0] == str(fitted)
+    assert read_json(tmp_path / "one/run.json")["arguments"][0] == str(fitted)
 
 
 def test_a_named_encoder_has_its_name_and_another_pooling_is_said(evaluate, tiny_bert, fitted):
@@ -93,7 +93,7 @@ def test_a_named_encoder_has_its_name_and_another_pooling_is_said(evaluate, tiny
 def test_words_in_common_are_a_row_where_queries_are_ranked(evaluate, fitted, data, tmp_path):
     faq = load_pairs(data / "faq.tsv", "retrieval")
     _, out, _ = evaluate(fitted, "--tasks", "news", "--retrieval", data / "faq.tsv", "--output", tmp_path / "scores")
-    values = json.loads((tmp_path / "scores" / "results.json").read_text())["bm25"]
+    values = read_json(tmp_path / "scores/results.json")["bm25"]
     ranks = [(row >= row[at] - 1e-12).sum() for at, row in enumerate(bm25_scores(faq.second, faq.first))]
     assert values == pytest.approx({"hit@1": np.mean(np.equal(ranks, 1)), "mrr": np.mean(1 / np.array(ranks))})
     cells = ["-", f"{100 * values['hit@1']:.2f}", f"{100 * values['mrr']:.2f}", "-", "-"]
@@ -173,7 +173,7 @@ def test_the_ceiling_says_what_share_of_the_gap_is_closed_or_why_none(evaluate, 
     document = (tmp_path / "results.md").read_text()
     assert "## What share of the gap between raw and ceiling is closed" in document
     assert reason in document
-    written = json.loads((tmp_path / "results.json").read_text())
+    written = read_json(tmp_path / "results.json")
     assert any(row["system"] == "ceiling" and row["metric"] == "cosine_spearman" for row in written["rows"])
     assert written["sections"][0]["lines"][1].startswith(reason)
 
@@ -183,7 +183,7 @@ def test_lexical_similarity_is_a_table_of_its_own(evaluate, fitted, tmp_path):
     assert code == 0
     table = out[out.index("lexical, chat") :].splitlines()
     assert [line.split()[0] for line in table[2:5]] == ["gold", "raw", "mine"]
-    assert json.loads((tmp_path / "lexical.json").read_text())["task"] == "chat"
+    assert read_json(tmp_path / "lexical.json")["task"] == "chat"
     assert "## Lexical similarity" in (tmp_path / "results.md").read_text()
 
 

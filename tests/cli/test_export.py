@@ -1,10 +1,9 @@
-import json
-
 import pytest
 
 import bertflow
-from bertflow.cli import main
 from bertflow.data.pairs import Pairs
+
+from .conftest import read_json
 
 NOUNS, VERBS, ENDS = ("man", "dog", "cat", "bird"), ("runs", "eats"), ("a", "in", "big")
 TEXT = [f"the {noun} {verb} {end} ." for noun in NOUNS for verb in VERBS for end in ENDS]
@@ -22,22 +21,22 @@ def saved(tiny_bert, tmp_path_factory):
 def test_an_encoder_as_it_comes_takes_a_pooling(tiny_bert, tmp_path, told):
     arguments = ["export", str(tiny_bert), "--target", "sentence-transformers", "--pooling", "cls(2)"]
     assert "tiny-bert, cls(2), as it comes" in told(*arguments, "--max_length", "32", "--output", tmp_path / "out")
-    assert json.loads((tmp_path / "out" / "sentence_bert_config.json").read_text())["max_seq_length"] == 32
+    assert read_json(tmp_path / "out/sentence_bert_config.json")["max_seq_length"] == 32
 
 
-def test_another_dtype_is_another_encoder(saved, tmp_path):
+def test_another_dtype_is_another_encoder(saved, tmp_path, told):
     out = tmp_path / "out"
     arguments = ["export", str(saved), "--target", "sentence-transformers", "--dtype", "bfloat16", "--output", str(out)]
-    assert main(arguments) == 0
-    assert json.loads((out / "bertflow_export.json").read_text())["describe"]["dtype"] == "bfloat16"
+    told(*arguments)
+    assert read_json(out / "bertflow_export.json")["describe"]["dtype"] == "bfloat16"
 
 
 ST = ("--target", "sentence-transformers")
 
 
-def test_a_stand_in_for_what_is_linear_is_refused(saved, tmp_path, error_line, monkeypatch):
+def test_a_stand_in_for_what_is_linear_is_refused(saved, tmp_path, monkeypatch, refused):
     monkeypatch.setattr("bertflow.export.approximation.docstring_sentences", lambda: TEXT)
-    line = error_line(main(["export", str(saved), *ST, "--linearize", "--output", str(tmp_path / "out")]), 2)
+    line = refused(2, "export", saved, *ST, "--linearize", "--output", tmp_path / "out")
     assert line == "error: --linearize is for a flow, but Whitening is affine already. Leave it out."
     assert not list(tmp_path.iterdir())
 
@@ -55,7 +54,7 @@ def test_a_flow_is_linearized_and_both_losses_are_said(tiny_bert, shared_data, t
     assert "stsb-dev (all): Spearman x 100" in said
     assert "tuning (mean): Spearman x 100" in said
     assert "modules   Transformer -> Pooling -> Dense" in said
-    assert "It stands in for a flow: R^2" in (tmp_path / "out" / "README.md").read_text()
+    assert "It stands in for a flow: R^2" in (tmp_path / "out/README.md").read_text()
 
 
 @pytest.mark.slow
@@ -65,7 +64,7 @@ def test_int8_is_written_with_its_loss(saved, tmp_path, told, monkeypatch):
     pairs = Pairs("docstrings", tuple(TEXT[::2]), tuple(TEXT[1::2]), kind="retrieval")
     monkeypatch.setattr("bertflow.export.approximation.docstring_corpus", lambda **_: ([], pairs))
     assert "MB; hit@1 among 12 docstring pairs " in told("export", saved, "--target", "onnx", "--int8", "--output", out)
-    loss = json.loads((out / "onnx" / "model_int8.json").read_text())
+    loss = read_json(out / "onnx/model_int8.json")
     assert loss["sentences"] == len(TEXT)
     assert loss["scores"].keys() == {"hit@1 among 12 docstring pairs"}
     assert loss["scores"]["hit@1 among 12 docstring pairs"].keys() == {"float32", "int8"}

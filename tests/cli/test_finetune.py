@@ -8,12 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertflow.cli import main as bertflow
 from bertflow.cli.command import command
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.training.recipe import PRESETS
 
-from .conftest import NOUNS
+from .conftest import NOUNS, read_json
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TRAINER = ("--trainer.enable_progress_bar=false", "--trainer.accelerator=cpu")
@@ -36,42 +35,42 @@ def arguments(tiny_bert, pairs, tmp_path):
 
 
 def test_a_run_is_evaluated_as_its_encoder(arguments, tmp_path, told):
-    assert bertflow([*arguments, "--trainer.max_steps=2"]) == 0
+    told(*arguments, "--trainer.max_steps=2")
     (tmp_path / "binary.tsv").write_text("a\tb\tlabel\nthe dog\ta cat\t1\na bird\tthe man\t0\n")
     options = [f"--binary={tmp_path / 'binary.tsv'}", "--device=cpu", "--details"]
     assert "run: encoder run, pooling mean(2), max length 64, " in told("evaluate", tmp_path / "run", *options)
 
 
-def test_fine_tune_then_fit_a_flow_is_two_commands(arguments, pairs, tmp_path):
-    assert bertflow([*arguments, "--trainer.max_steps=2"]) == 0
+def test_fine_tune_then_fit_a_flow_is_two_commands(arguments, pairs, tmp_path, told):
+    told(*arguments, "--trainer.max_steps=2")
     flow = ["train", f"--encoder.model={tmp_path / 'run' / 'encoder'}", f"--data.sentences={pairs}", *TRAINER]
     flow += ["--trainer.max_steps=2", "--flow.glow.hidden=8", f"--output={tmp_path / 'flow'}"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert bertflow(flow) == 0
-    record = json.loads((tmp_path / "flow" / "calibrator" / "calibrator.json").read_text())
+        told(*flow)
+    record = read_json(tmp_path / "flow/calibrator/calibrator.json")
     assert record["labels"] == ["pairs"]
 
 
-def test_graded_pairs_are_met_by_their_cosine(arguments, pairs, tmp_path):
+def test_graded_pairs_are_met_by_their_cosine(arguments, pairs, tmp_path, told):
     rows = "".join(f"{first}\t{second}\t{k % 6}\n" for k, (first, second, _) in enumerate(ROWS))
     pairs.write_text("sentence1\tsentence2\tscore\n" + rows)
-    assert bertflow([*arguments, "--finetune.objective=regression"]) == 0
-    fit = json.loads((tmp_path / "run" / "run.json").read_text())["fit"]
+    told(*arguments, "--finetune.objective=regression")
+    fit = read_json(tmp_path / "run/run.json")["fit"]
     assert "held_out_loss" in fit
     assert "held_out_right" not in fit
 
 
 @pytest.mark.parametrize(("extra", "n"), [([], 72), (["--data.only=entailment"], 24)])
-def test_pairs_that_belong_together_may_come_from_labels(extra, n, arguments, tmp_path):
-    assert bertflow([*arguments, "--finetune.objective=in-batch-negatives", *extra]) == 0
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["pairs"]["n"] == n
+def test_pairs_that_belong_together_may_come_from_labels(extra, n, arguments, tmp_path, told):
+    told(*arguments, "--finetune.objective=in-batch-negatives", *extra)
+    assert read_json(tmp_path / "run/run.json")["pairs"]["n"] == n
 
 
-def test_pairs_with_a_scored_sentence_are_left_out_and_counted(arguments, tmp_path):
+def test_pairs_with_a_scored_sentence_are_left_out_and_counted(arguments, tmp_path, told):
     (tmp_path / "mine.tsv").write_text("sentence1\tsentence2\tscore\nThe big dog sleeps\tb\t1\nc\td\t2\ne\tf\t3\n")
-    assert bertflow([*arguments, "--data.leave_out=mine", f"--data.data_dir={tmp_path}"]) == 0
-    assert {"n": 66, "left_out": 6}.items() <= json.loads((tmp_path / "run" / "run.json").read_text())["pairs"].items()
+    told(*arguments, "--data.leave_out=mine", f"--data.data_dir={tmp_path}")
+    assert {"n": 66, "left_out": 6}.items() <= read_json(tmp_path / "run/run.json")["pairs"].items()
 
 
 @pytest.mark.parametrize(
@@ -83,9 +82,9 @@ def test_pairs_with_a_scored_sentence_are_left_out_and_counted(arguments, tmp_pa
          "should stay finite, but after "),
     ],
 )  # fmt: skip
-def test_what_cannot_be_used_is_one_line(given, code, message, arguments, pairs, tmp_path, error_line):
-    assert error_line(bertflow([*arguments, *given]), code).startswith(f"error: {message.format(path=pairs)}")
-    assert not (tmp_path / "run" / "encoder").exists()
+def test_what_cannot_be_used_is_one_line(given, code, message, arguments, pairs, tmp_path, refused):
+    assert refused(code, *arguments, *given).startswith(f"error: {message.format(path=pairs)}")
+    assert not (tmp_path / "run/encoder").exists()
     assert (tmp_path / "run").exists() == message.startswith("The loss")
 
 
@@ -103,7 +102,7 @@ def test_the_config_of_the_paper_is_the_papers_recipe():
 
 
 def test_the_config_of_the_joint_loss_is_the_released_one():
-    arguments = command("finetune").parse(["--config", str(REPOSITORY / "configs" / "paper-joint-stsb.yaml")])
+    arguments = command("finetune").parse(["--config", str(REPOSITORY / "configs/paper-joint-stsb.yaml")])
     recipe = arguments["recipe"]
     assert (recipe.joint, recipe.learning_rate, recipe.batch_size, recipe.epochs) == ("apart", 5e-5, 32, 3.0)
     assert recipe.flow_recipe() == PRESETS["paper-tf"]
@@ -119,7 +118,7 @@ def test_the_config_of_the_joint_loss_is_the_released_one():
 def test_two_ranks_come_to_the_same_encoder_as_one(arguments, tmp_path, tiny_bert):
     """In-batch negatives are those of all ranks; dropout differs between ranks, so it is off here."""
     steady = Path(shutil.copytree(tiny_bert, tmp_path / "steady"))
-    config = json.loads((steady / "config.json").read_text())
+    config = read_json(steady / "config.json")
     config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     (steady / "config.json").write_text(json.dumps(config))
     found = {}

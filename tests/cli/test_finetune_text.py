@@ -1,13 +1,12 @@
 """Sentences without labels on the command line: ``bertflow finetune --objective simcse TEXT``."""
 
-import json
-
 import pytest
 
 from bertflow.cli import main as bertflow
 from bertflow.cli.command import command
 from bertflow.encoder.transformer import TransformerEncoder
 
+from .conftest import read_json
 from .test_finetune import NOUNS, config
 
 TEXT = [f"the {a} {noun} sleeps in the {place} ." for a in ("big", "small") for noun in NOUNS for place in NOUNS]
@@ -28,7 +27,7 @@ def arguments(tiny_bert, text, tmp_path):
 
 
 def facts(tmp_path):
-    return json.loads((tmp_path / "run" / "run.json").read_text())
+    return read_json(tmp_path / "run/run.json")
 
 
 def test_text_is_enough(arguments, tmp_path, capsys):
@@ -38,15 +37,15 @@ def test_text_is_enough(arguments, tmp_path, capsys):
     assert facts(tmp_path)["pairs"] == {"sources": ["text.txt"], "n": 71, "no_label": 0, "left_out": 1}
     assert facts(tmp_path)["fit"].keys() >= {"held_out_loss", "held_out_right"}
     assert "sentences 57 to train on, 14 held out" in capsys.readouterr().out
-    assert TransformerEncoder(tmp_path / "run" / "encoder").describe()["labels"] == []
-    header = (tmp_path / "run" / "metrics.csv").read_text().splitlines()[0]
+    assert TransformerEncoder(tmp_path / "run/encoder").describe()["labels"] == []
+    header = (tmp_path / "run/metrics.csv").read_text().splitlines()[0]
     assert set(header.split(",")) >= {"train/loss", "train/right", "val/loss"}
 
 
-def test_a_flow_may_be_trained_beside_it(arguments, tmp_path):
+def test_a_flow_may_be_trained_beside_it(arguments, tmp_path, told):
     joint = ["--finetune.joint=apart", '--finetune.flow={"glow": {"hidden": 4}}', "--trainer.max_steps=2"]
-    assert bertflow([*arguments, *joint]) == 0
-    record = json.loads((tmp_path / "run" / "calibrator" / "calibrator.json").read_text())
+    told(*arguments, *joint)
+    record = read_json(tmp_path / "run/calibrator/calibrator.json")
     assert record["labels"] == []
 
 
@@ -75,7 +74,7 @@ def test_evaluate_takes_it_and_says_what_was_seen(arguments, tmp_path, capsys):
     rows = "".join(f"{TEXT[k]}\tthe {noun} sleeps\t{k}\n" for k, noun in enumerate(NOUNS))
     (tmp_path / "mine.tsv").write_text(f"sentence1\tsentence2\tscore\n{rows}")
     given = ["--tasks=mine", f"--data_dir={tmp_path}", "--compare=raw", "--resamples=0"]
-    assert bertflow(["evaluate", str(tmp_path / "run" / "encoder"), *given, f"--output={tmp_path / 'scores'}"]) == 0
-    found = json.loads((tmp_path / "scores" / "results.json").read_text())
+    assert bertflow(["evaluate", str(tmp_path / "run/encoder"), *given, f"--output={tmp_path / 'scores'}"]) == 0
+    found = read_json(tmp_path / "scores/results.json")
     assert {row["seen"] for row in found["rows"]} == {0.5}
     assert "labels" not in capsys.readouterr().out

@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from bertflow.calibration.closed_forms import AllButTheTop, Center, Ridge, Standardize, TwoBand, Whitening
 from bertflow.calibration.spelling import load_calibrator
@@ -50,7 +51,7 @@ def test_a_streamed_fit_is_a_fit_in_memory(request, tmp_path, spelling, source):
     assert fit(path, spelling, tmp_path / "c") == 0
     fitted, expected = load_calibrator(tmp_path / "c"), CALIBRATORS[spelling].fit(X)
     assert fitted.get_params() == expected.get_params()
-    np.testing.assert_allclose(fitted.transform(X), expected.transform(X), rtol=1e-5, atol=1e-5)
+    assert_allclose(fitted.transform(X), expected.transform(X), rtol=1e-5, atol=1e-5)
 
 
 def test_blocks_of_a_store_are_read_off_its_pooling(npy, tmp_path, capsys, error_line):
@@ -59,7 +60,7 @@ def test_blocks_of_a_store_are_read_off_its_pooling(npy, tmp_path, capsys, error
     assert fit(joined.folder, "blocks(two-band(1))", tmp_path / "c") == 0
     assert "blocks(two-band(1)), 8 -> 8" in capsys.readouterr().out
     expected = np.hstack([TwoBand(1).fit_transform(X[:, :4]), TwoBand(1).fit_transform(X[:, 4:])])
-    np.testing.assert_allclose(load_calibrator(tmp_path / "c").transform(X), expected, rtol=1e-4, atol=1e-4)
+    assert_allclose(load_calibrator(tmp_path / "c").transform(X), expected, rtol=1e-4, atol=1e-4)
     assert "which bare embeddings do not tell" in error_line(fit(npy, "blocks(ridge(1))", tmp_path / "d"), 2)
 
 
@@ -72,7 +73,7 @@ def test_a_store_is_known_and_vectors_are_not(store, npy, tmp_path, capsys):
     known, unknown = load_calibrator(tmp_path / "a").provenance, load_calibrator(tmp_path / "b").provenance
     assert known.encoder == RECIPE
     assert known.labels == ("nli",)
-    np.testing.assert_array_equal(known.text_hashes, store.text_hashes)
+    assert_array_equal(known.text_hashes, store.text_hashes)
     assert unknown is None
 
 
@@ -92,8 +93,8 @@ def test_any_number_of_ranks_sees_the_same_moments(npy, world, monkeypatch):
     for order in (parts, parts[::-1]):
         merged, whole = Moments.merged(order), Moments.of(X)
         assert merged.n == whole.n
-        np.testing.assert_allclose(merged.mean, whole.mean, rtol=1e-13)
-        np.testing.assert_allclose(merged.scatter, whole.scatter, rtol=1e-11)
+        assert_allclose(merged.mean, whole.mean, rtol=1e-13)
+        assert_allclose(merged.scatter, whole.scatter, rtol=1e-11)
 
 
 @pytest.mark.parametrize("source", ["store", "npy", "parquet"])
@@ -114,7 +115,7 @@ def test_a_flow_of_half_precision_vectors_is_one_of_the_same_numbers(tmp_path):
     for name in ("half", "single"):
         assert fit(tmp_path / f"{name}.npy", "flow", tmp_path / name) == 0
     half, single = (load_calibrator(tmp_path / name) for name in ("half", "single"))
-    np.testing.assert_array_equal(half.transform(X), single.transform(X))
+    assert_array_equal(half.transform(X), single.transform(X))
 
 
 # What is refused
@@ -154,19 +155,19 @@ def test_two_ranks_of_torchrun_fit_what_one_fits(store, tmp_path):
     assert finished.returncode == 0, finished.stderr
     one, two = (load_calibrator(tmp_path / name) for name in ("one", "two"))
     assert one.moments_.n == two.moments_.n == len(X)
-    np.testing.assert_allclose(two.moments_.scatter, one.moments_.scatter, rtol=1e-11)
-    np.testing.assert_allclose(two.transform(X), one.transform(X), rtol=1e-4, atol=1e-5)
+    assert_allclose(two.moments_.scatter, one.moments_.scatter, rtol=1e-11)
+    assert_allclose(two.transform(X), one.transform(X), rtol=1e-4, atol=1e-5)
 
 
-def test_what_no_memory_can_hold_is_no_damage(store, npy, tmp_path, error_line, monkeypatch):
+def test_what_no_memory_can_hold_is_no_damage(store, npy, tmp_path, monkeypatch, refused, told):
     def refused(*_, **__):
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
     monkeypatch.setattr(np.lib.format, "open_memmap", refused)
     arguments = ["fit", "--calibrator", "center", "--output", str(tmp_path / "fitted")]
     hashes = store.folder / "text_hashes.npy"
-    assert error_line(main([*arguments, "--store", str(store.folder)]), 3) == (
+    assert refused(3, *arguments, "--store", store.folder) == (
         f"error: There is not enough memory: {hashes.stat().st_size:,} bytes are wanted to map {hashes}. "
         "Ask for less at a time, or take a larger machine."
     )
-    assert main([*arguments, "--vectors", str(npy)]) == 0  # which is read a block at a time
+    told(*arguments, "--vectors", npy)  # which is read a block at a time

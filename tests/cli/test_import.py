@@ -1,11 +1,11 @@
 """Code of a user's own: imported where a command line or a program asks for it, named where it is missing."""
 
-import json
 import sys
 
 import pytest
 import torch
 from torch import nn
+from torch.testing import assert_close
 
 import bertflow
 from bertflow.calibration.spelling import CALIBRATORS
@@ -15,6 +15,8 @@ from bertflow.encoder.pooling import POOLINGS, TOKEN_REDUCTIONS
 from bertflow.errors import MissingCodeError, UsageError
 from bertflow.flow.coupling import COUPLINGS, AffineCoupling, make_coupling
 from tests.test_readme import PAGES
+
+from .conftest import read_json
 
 TABLES = (COUPLINGS, TOKEN_REDUCTIONS, POOLINGS, CALIBRATORS)
 pytestmark = pytest.mark.filterwarnings("ignore:.*:UserWarning:pytorch_lightning")
@@ -51,7 +53,7 @@ def test_a_flow_with_a_coupling_of_ones_own_opens_where_its_module_is_named(fold
     assert main([*train.split(), "--import", "mine"]) == 0
     step = "next: bertflow fix BERT text.txt --output run-fixed --import mine"
     assert capsys.readouterr().out.splitlines()[-1] == step
-    assert json.loads((folder / "run" / "calibrator" / "calibrator.json").read_text())["imports"] == ["mine"]
+    assert read_json(folder / "run/calibrator/calibrator.json")["imports"] == ["mine"]
     z = bertflow.load("run").encode(["the dog sleeps ."])
     forget(before)
     assert refusal(bertflow.load, "run", error=MissingCodeError) == (
@@ -62,9 +64,9 @@ def test_a_flow_with_a_coupling_of_ones_own_opens_where_its_module_is_named(fold
     assert (bertflow.load("run").encode(["the dog sleeps ."]) == z).all()
 
 
-def test_an_export_names_the_module_of_its_coupling(folder, refusal):
+def test_an_export_names_the_module_of_its_coupling(folder, refusal, told):
     before = [dict(table) for table in TABLES]
-    assert main(["doctor", "--help", "--import", "mine"]) == 0
+    told("doctor", "--help", "--import", "mine")
     encoder = bertflow.TransformerEncoder("BERT", device="cpu")
     glow = {"changes": {"epochs": 1, "glow": {"coupling": "bounded"}}, "n_components": "all"}
     text = (folder / "text.txt").read_text().splitlines()
@@ -94,13 +96,13 @@ def test_a_coupling_that_is_made_otherwise_is_refused(monkeypatch, refusal):
 def test_an_encoder_and_a_calibrator_of_ones_own_are_saved_with_the_name_of_their_module(folder, told):
     before = [dict(table) for table in TABLES]
     fit = "inspect BERT --pooling by-norm(0,2) --text text.txt --pairs none --output report --import mine"
-    assert main(fit.split()) == 0
+    told(*fit.split())
     encoder = bertflow.TransformerEncoder("BERT", "by-norm(0,2)", device="cpu")
     sentences = ["the dog sleeps .", "a cat", "the big bird eats"]
     fitted = bertflow.CalibratedEncoder.fit(encoder, CALIBRATORS["one-scale"].make(), sentences)
     z = torch.from_numpy(fitted.encode(sentences))
-    torch.testing.assert_close(z.mean(0), torch.zeros(16), atol=1e-5, rtol=0)
-    torch.testing.assert_close(z.var(0, correction=0).mean(), torch.tensor(1.0), atol=1e-4, rtol=0)
+    assert_close(z.mean(0), torch.zeros(16), atol=1e-5, rtol=0)
+    assert_close(z.var(0, correction=0).mean(), torch.tensor(1.0), atol=1e-4, rtol=0)
     fitted.save("saved")
     forget(before)
     for place in ("saved/encoder", "saved/calibrator"):
@@ -108,14 +110,14 @@ def test_an_encoder_and_a_calibrator_of_ones_own_are_saved_with_the_name_of_thei
             (bertflow.load_calibrator if "calibrator" in place else bertflow.load)(place)
     assert "--import MODULE" in told("serve", "saved", "--help", "--import", "mine")
     sys.modules.pop("mine", None)
-    assert main(["tokens", "saved/encoder", "a dog", "--import", "mine"]) == 0
+    told("tokens", "saved/encoder", "a dog", "--import", "mine")
 
 
-def test_a_token_reduction_of_ones_own_never_counts_padding(folder):
-    assert main(["doctor", "--help", "--import", "mine"]) == 0
+def test_a_token_reduction_of_ones_own_never_counts_padding(folder, told):
+    told("doctor", "--help", "--import", "mine")
     encoder = bertflow.TransformerEncoder("BERT", "inner-by-norm", device="cpu")
     x = encoder.encode(["a dog", "the big red dog sleeps in the garden ."])
-    torch.testing.assert_close(torch.from_numpy(x[0]), torch.from_numpy(encoder.encode("a dog")), atol=1e-5, rtol=0)
+    assert_close(torch.from_numpy(x[0]), torch.from_numpy(encoder.encode("a dog")), atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(
@@ -126,9 +128,9 @@ def test_a_token_reduction_of_ones_own_never_counts_padding(folder):
         ("broken", "invalid syntax (broken.py, line 1)"),
     ],
 )
-def test_a_module_that_cannot_be_imported_is_refused_first(folder, error_line, module, reason):
+def test_a_module_that_cannot_be_imported_is_refused_first(folder, module, reason, refused):
     (folder / "broken.py").write_text("def\n")
-    assert error_line(main(["inspect", "nothing", f"--import={module}"]), 2) == (
+    assert refused(2, "inspect", "nothing", f"--import={module}") == (
         f"error: --import {module} failed: {reason}. Name a module that Python finds: in this folder, on PYTHONPATH, "
         "or installed.".replace("--import  failed", "--import failed")
     )

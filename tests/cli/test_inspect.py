@@ -1,4 +1,3 @@
-import json
 import shutil
 from argparse import Namespace
 from dataclasses import asdict, replace
@@ -19,6 +18,7 @@ from bertflow.training.record import FitRecord, gaussianity
 
 from ..texts import TWELVE as WORDS
 from ..texts import drawn
+from .conftest import read_json
 
 
 def sentences(n=60):
@@ -49,7 +49,7 @@ def inspect(files, tmp_path, capsys):
         given += [] if "--compare" in given or flow else ["--compare", "raw,whitening"]
         code = main(["inspect", *given])
         twin = output / "report.json"
-        return code, *capsys.readouterr(), json.loads(twin.read_text()) if twin.exists() else None
+        return code, *capsys.readouterr(), read_json(twin) if twin.exists() else None
 
     return call
 
@@ -84,18 +84,18 @@ def test_it_measures_before_and_after_and_says_what_it_left_out(inspect, tiny_be
     assert out.splitlines()[1] == twin["card"]["verdict"]
     histogram = twin["sections"]["Cosines"]["histogram"]
     assert sum(histogram["counts"]["raw"]["random pairs"]) > 0 == len(histogram["edges"]) - 61
-    page = (tmp_path / "report" / "report.html").read_text()
+    page = (tmp_path / "report/report.html").read_text()
     assert page.count("<img alt=") == page.count("data:image/svg+xml;base64,") == 11
 
 
-def test_the_columns_of_a_table_are_named_and_wrong_ones_refused(tiny_bert, tmp_path, capsys, error_line):
+def test_the_columns_of_a_table_are_named_and_wrong_ones_refused(tiny_bert, tmp_path, capsys, refused):
     table = tmp_path / "mine.csv"
     table.write_text("".join(["sku,said\n", *(f"{at},{text}\n" for at, text in enumerate(sentences()))]))
     given = ["inspect", tiny_bert, "--text", table, "--pairs", "none", "--compare", "raw", "--device", "cpu"]
     assert main([*map(str, [*given, "--columns", "said", "--output", tmp_path / "seen"])]) == 0
     assert "using column said" in capsys.readouterr().err
-    assert "no column 'nope'" in error_line(main([*map(str, given), "--columns", "nope"]), 3)
-    assert "Give the table as text" in error_line(main(["inspect", str(tiny_bert), "--columns", "said"]), 2)
+    assert "no column 'nope'" in refused(3, *given, "--columns", "nope")
+    assert "Give the table as text" in refused(2, "inspect", tiny_bert, "--columns", "said")
 
 
 def test_a_flow_that_was_not_trained_has_no_column(inspect, tiny_bert):
@@ -123,7 +123,7 @@ def test_with_open_the_browser_is_asked_for_the_report(inspect, tiny_bert, tmp_p
     asked = []
     monkeypatch.setattr("webbrowser.open", lambda address: asked.append(address) or found)
     code, _, err, _ = inspect(tiny_bert, "--pairs", "none", "--compare", "raw", "--open")
-    assert (code, asked) == (0, [(tmp_path / "report" / "report.html").as_uri()])
+    assert (code, asked) == (0, [(tmp_path / "report/report.html").as_uri()])
     said = f"No browser can be opened here. The report is {tmp_path / 'report' / 'report.html'}."
     assert (said in err) != found
 
@@ -139,8 +139,8 @@ def test_scored_pairs_give_spearman_and_natural_pairs_hits(inspect, tiny_bert, f
 
 def test_a_report_that_is_there_is_left_alone_and_one_of_a_run_is_beside_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write_record(tmp_path / "run" / "run.json", {})
-    (tmp_path / "run" / "report").mkdir()
+    write_record(tmp_path / "run/run.json", {})
+    (tmp_path / "run/report").mkdir()
     places = [report_place(Namespace(model=model)) for model in ("bert", "run")]
     assert places == [{"output": "report"}, {"output": "run/report-2"}]
 
@@ -149,7 +149,7 @@ def test_equal_calls_write_equal_files(inspect, tiny_bert, tmp_path):
     pages = []
     for _ in range(2):
         inspect(tiny_bert, "--pairs", "none", "--compare", "raw")
-        pages.append((tmp_path / "report" / "report.html").read_bytes())
+        pages.append((tmp_path / "report/report.html").read_bytes())
     assert pages[0] == pages[1]
 
 
@@ -199,9 +199,9 @@ def test_measures_that_are_not_defined_are_left_out(inspect, tiny_bert):
     assert "A plane needs" in twin["left_out"]["Word frequency in the plane"]
 
 
-def test_too_little_text_is_refused(tiny_bert, tmp_path, error_line):
+def test_too_little_text_is_refused(tiny_bert, tmp_path, refused):
     (tmp_path / "few.txt").write_text("\n".join(sentences(10)))
-    line = error_line(main(["inspect", str(tiny_bert), "--text", str(tmp_path / "few.txt"), "--pairs", "none"]), 3)
+    line = refused(3, "inspect", tiny_bert, "--text", tmp_path / "few.txt", "--pairs", "none")
     assert line == "error: A report needs at least 48 different sentences, got 10. Give more text."
 
 
@@ -225,7 +225,7 @@ def trained(tmp_path_factory):
         "similarity-2", 0, 284, 16, 16, 15, 1, 15, 32, 0.5, "step 32", None, False, False, -0.79, -0.78, -0.74, -0.739,
         gaussianity(np.random.default_rng(0).normal(size=(16, 15))),
     )  # fmt: skip
-    write_record(folder / "report" / "fit.json", asdict(record))
+    write_record(folder / "report/fit.json", asdict(record))
     return folder
 
 
@@ -289,8 +289,8 @@ def test_a_training_run_ends_with_a_report_and_embeds_nothing_again(tiny_bert, r
     systems, recipe = {"raw": system.encoder, "flow": system}, {"model": str(tiny_bert), "device": "cpu"}
     title, folder = "Geometry of the run mine", run_folder / "report"
     path = write_report(folder, title, systems, [*text, text[0]], recipe=recipe, run=run_folder, x=x)
-    assert path == run_folder / "report" / "report.html"
-    twin = json.loads(path.with_suffix(".json").read_text())
+    assert path == run_folder / "report/report.html"
+    twin = read_json(path.with_suffix(".json"))
     assert list(twin["facts"]) == sorted(twin["facts"])
     assert twin["facts"]["sentences"] == "60"
     assert twin["sections"]["Training"]["held out"] == {"first": 1.4, "last": 1.3, "least": 1.3}

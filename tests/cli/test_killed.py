@@ -53,9 +53,9 @@ def stage(folder):
     """How far a run had come."""
     if not (folder / "run.json").exists():
         return "before run.json"
-    if not (folder / "checkpoints" / "last.ckpt").exists():
+    if not (folder / "checkpoints/last.ckpt").exists():
         return "before a checkpoint"
-    steps = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
+    steps = torch.load(folder / "checkpoints/last.ckpt", weights_only=True)["global_step"]
     return f"{read_record(folder / 'run.json', dict)['status']}, {steps // 10 * 10} steps or more"
 
 
@@ -68,7 +68,7 @@ def require_equal(folder, whole):
         tensors = load_file(folder / path)
         for name, tensor in load_file(whole / path).items():
             assert torch.equal(tensor, tensors[name]), (path, name)
-    states = [torch.load(each / "checkpoints" / "last.ckpt", weights_only=True) for each in (folder, whole)]
+    states = [torch.load(each / "checkpoints/last.ckpt", weights_only=True) for each in (folder, whole)]
     assert states[0]["global_step"] == states[1]["global_step"]
     assert not [path for path in folder.rglob(".*") if path.name != ".gitignore"]
 

@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 import bertflow
 from bertflow.calibrated import CalibratedEncoder
@@ -16,6 +17,7 @@ from bertflow.scoring.scores import ScoreCalibrator
 from bertflow.similarity import unit_rows
 
 from ..texts import WITH_THE, drawn
+from .conftest import read_json
 
 
 def sentences(n, seed):
@@ -58,9 +60,9 @@ def test_what_is_written_is_what_the_calibrator_says(saved, files):
     scores = ScoreCalibrator.load(saved, system)
     a, b = (system.encode([row[side] for row in rows]).astype(np.float64) for side in ("sentence1", "sentence2"))
     cosines = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
-    np.testing.assert_allclose([float(row["cosine"]) for row in rows], cosines, atol=2e-6)
-    np.testing.assert_allclose([float(row["percentile"]) for row in rows], scores.percentile(cosines), atol=0.02)
-    np.testing.assert_allclose([float(row["probability"]) for row in rows], scores.probability(cosines), atol=1e-4)
+    assert_allclose([float(row["cosine"]) for row in rows], cosines, atol=2e-6)
+    assert_allclose([float(row["percentile"]) for row in rows], scores.percentile(cosines), atol=0.02)
+    assert_allclose([float(row["probability"]) for row in rows], scores.probability(cosines), atol=1e-4)
     threshold = scores.threshold(0.02).value
     assert [row["match"] for row in rows] == ["yes" if cosine >= threshold else "no" for cosine in cosines]
     assert rows[-1]["match"] == "yes"
@@ -129,23 +131,23 @@ def test_percentiles_can_be_those_of_queries_and_texts(tiny_bert, files, tmp_pat
     printed = told("score", *argv, "--output", tmp_path / "o.csv")
     assert f"{80 * len(text):,} random query-text pairs of 80 queries and {len(text)} sentences." in printed
     assert "out of domain" not in printed, "queries are not of the text"
-    record = json.loads((tmp_path / "kept" / "scores.json").read_text())
+    record = read_json(tmp_path / "kept/scores.json")
     assert (record["kind"], record["queries"]) == ("query-text", 80)
     random = cosines_of(encoder.encode_query(queries), encoder.encode(text))
     rows = list(csv.DictReader((tmp_path / "o.csv").read_text().splitlines()))
     expected = np.diag(cosines_of(encoder.encode_query([a for a, _ in pairs]), encoder.encode([b for _, b in pairs])))
-    np.testing.assert_allclose([float(row["cosine"]) for row in rows], expected, atol=2e-6)
+    assert_allclose([float(row["cosine"]) for row in rows], expected, atol=2e-6)
     percentiles = [100 * (random < cosine).mean() for cosine in expected]
-    np.testing.assert_allclose([float(row["percentile"]) for row in rows], percentiles, atol=0.2)
+    assert_allclose([float(row["percentile"]) for row in rows], percentiles, atol=0.2)
     kept = [tmp_path / "kept", tmp_path / "pairs.tsv", *rate, "--output", tmp_path / "again.csv"]
-    assert main(["score", *map(str, kept)]) == 0
+    told("score", *kept)
     assert (tmp_path / "again.csv").read_text() == (tmp_path / "o.csv").read_text()
 
 
-def test_few_queries_are_refused(tiny_bert, saved, files, tmp_path, error_line):
+def test_few_queries_are_refused(tiny_bert, saved, files, tmp_path, refused):
     (tmp_path / "queries.txt").write_text("\n".join(sentences(49, 11)))
     argv = [str(tiny_bert), str(files / "pairs.tsv"), "--queries", str(tmp_path / "queries.txt"), "--device", "cpu"]
-    assert error_line(main(["score", *argv, "--fit_on", str(files / "text.txt")]), 3) == (
+    assert refused(3, "score", *argv, "--fit_on", files / "text.txt") == (
         f"error: {tmp_path / 'queries.txt'} should hold at least 50 queries that the encoder was not fitted on, but "
         "holds 49 (of 49). Give more such queries, or leave --queries out."
     )
@@ -183,17 +185,17 @@ def test_other_text_drifts(saved, files, tmp_path, capsys, told):
 
 
 def test_what_is_saved_can_tell_drift_without_the_text(saved, files, told):
-    assert (saved / "domain" / "domain.json").exists()
+    assert (saved / "domain/domain.json").exists()
     argv = [str(saved), "--domain", str(files / "new.txt"), "--fail_on_drift", "--device", "cpu"]
     assert "Refit now? no, " in told("score", *argv)
 
 
-def test_too_little_text_saves_no_domain_check_and_says_so(tiny_bert, files, tmp_path, caplog):
+def test_too_little_text_saves_no_domain_check_and_says_so(tiny_bert, files, tmp_path, caplog, told):
     (tmp_path / "few.txt").write_text("\n".join(sentences(100, 0)))
     argv = [str(tiny_bert), "--fit_on", str(tmp_path / "few.txt"), "--save", str(tmp_path / "out"), "--device", "cpu"]
-    assert main(["score", *argv, "--false_match_rate", "0.1", "--max_sentences", "60"]) == 0
-    assert (tmp_path / "out" / "scores.json").exists()
-    assert not (tmp_path / "out" / "domain").exists()
+    told("score", *argv, "--false_match_rate", "0.1", "--max_sentences", "60")
+    assert (tmp_path / "out/scores.json").exists()
+    assert not (tmp_path / "out/domain").exists()
     assert "No domain check is saved: A density is fitted on at least 2 sentences for each of 16 dim" in caplog.text
     assert (
         "64 sentences in all, got 60. Give more text with --fit_on. Of the 100 given, those that the encoder was"
@@ -201,8 +203,8 @@ def test_too_little_text_saves_no_domain_check_and_says_so(tiny_bert, files, tmp
     )
 
 
-def test_text_that_the_calibrator_was_fitted_on_is_refused(files, tmp_path, error_line):
+def test_text_that_the_calibrator_was_fitted_on_is_refused(files, tmp_path, refused):
     (tmp_path / "seen.txt").write_text("\n".join(sentences(200, 5)))
     argv = [str(files / "whitened"), str(files / "pairs.tsv"), "--fit_on", str(tmp_path / "seen.txt")]
-    line = error_line(main(["score", *argv, "--device", "cpu"]), 3)
+    line = refused(3, "score", *argv, "--device", "cpu")
     assert "sentences that the encoder was not fitted on, but holds 0" in line

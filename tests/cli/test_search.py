@@ -47,7 +47,7 @@ def test_a_question_out_of_domain_is_said(folder, tiny_bert, told):
     (folder / "text.txt").write_text("\n".join(" ".join(rng.choice(words, rng.integers(4, 10))) for _ in range(500)))
     TransformerEncoder(tiny_bert, device="cpu").save("raw")
     for encoder in ("whitened", "raw"):
-        assert main(["score", encoder, "--fit_on", "text.txt", "--save", f"scored-{encoder}"]) == 0
+        told("score", encoder, "--fit_on", "text.txt", "--save", f"scored-{encoder}")
         build = ["build", f"{encoder}.index", "--answers", "answers.jsonl", "--model", f"scored-{encoder}"]
         told("search", *build)
         strange, ordinary = "eats " * 8, "the big man sleeps in the garden"
@@ -85,7 +85,7 @@ def test_a_recalibrated_index_remembers_its_new_encoder(folder, told):
     assert held["source"] == {"model": str(folder / "whitened")}
 
 
-def test_another_folder_is_opened_as_it_is_and_what_it_replaces_is_said(folder, capsys, told, error_line, tiny_bert):
+def test_another_folder_is_opened_as_it_is_and_what_it_replaces_is_said(folder, capsys, told, tiny_bert, refused):
     told(*["search", "build", "own.index", "--answers", "answers.jsonl", "--pooling", "mean(2)", "--model"], tiny_bert)
     kept = TransformerEncoder(tiny_bert, "mean(2)", device="cpu")
     kept.save("kept")
@@ -93,7 +93,7 @@ def test_another_folder_is_opened_as_it_is_and_what_it_replaces_is_said(folder, 
     TransformerEncoder(tiny_bert, "cls", device="cpu").save("cls")
     before = told("search", "ask", "own.index", "the dog")
     for other in ("cls", "whitened"):
-        err = error_line(main(["search", "recalibrate", "own.index", "--model", other]), 3)
+        err = refused(3, "search", "recalibrate", "own.index", "--model", other)
         assert "own.index holds embeddings by" in err
         assert "or build it again" in err
     for given, new, old in [
@@ -111,13 +111,13 @@ def test_another_folder_is_opened_as_it_is_and_what_it_replaces_is_said(folder, 
         assert (told("search", "ask", "own.index", "the dog") == before) == (new in ("", "none"))
 
 
-def test_an_encoder_that_was_moved_is_named_by_its_new_place(folder, told, error_line, tiny_bert):
+def test_an_encoder_that_was_moved_is_named_by_its_new_place(folder, told, tiny_bert, refused):
     TransformerEncoder(tiny_bert, device="cpu").save("here")
     told("search", "build", "moved.index", "--answers", "answers.jsonl", "--model", "here")
     before = told("search", "ask", "moved.index", "the dog")
     Path("here").rename("there")
     said = f"{Path('here').resolve()}, the encoder of moved.index, is not there. Give the place that it has now with "
-    assert f"{said}--model." in error_line(main(["search", "ask", "moved.index", "the dog"]), 3)
+    assert f"{said}--model." in refused(3, "search", "ask", "moved.index", "the dog")
     assert told("search", "ask", "moved.index", "the dog", "--model", "there") == before
 
 
@@ -157,7 +157,7 @@ def test_ties_count_against_the_index():
     assert ranks_of(held, np.ones((1, 1)), {"q": frozenset({"a", "c"})}, "it")[0].tolist() == [3, 4]
 
 
-def test_an_index_in_chunks_says_which_part_of_a_long_answer_it_found(folder, told, error_line, tiny_bert):
+def test_an_index_in_chunks_says_which_part_of_a_long_answer_it_found(folder, told, tiny_bert, refused):
     text = "The big man sleeps in the house. A red bird sings. The dog runs."
     (folder / "long.jsonl").write_text(lines([{"id": "long", "text": text}, ANSWERS[1]]), encoding="utf-8")
     arguments = ["--answers", "long.jsonl", "--model", str(tiny_bert)]
@@ -173,5 +173,5 @@ def test_an_index_in_chunks_says_which_part_of_a_long_answer_it_found(folder, to
     added = told("search", "add", "long.index", "--answers", "more.jsonl")
     assert "3 answers split by sentences:1:0, 6 phrases" in added
     assert "chunk 1, 14:26" in told("search", "ask", "long.index", "A dog sings.", "-k", "1")
-    err = error_line(main(["search", "build", "no.index", *arguments, "--chunks", "sentences:mean"]), 2)
+    err = refused(2, "search", "build", "no.index", *arguments, "--chunks", "sentences:mean")
     assert err == "error: An index keeps each chunk and pools none, got 'sentences:mean'. Leave its last part out."

@@ -19,7 +19,7 @@ from .conftest import SLEEPING as SENTENCES
 from .conftest import TRAINING
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPTS = {path.stem: path for path in sorted((ROOT / "configs" / "slurm").glob("*.sbatch"))}
+SCRIPTS = {path.stem: path for path in sorted((ROOT / "configs/slurm").glob("*.sbatch"))}
 OPTIONS = [
     *TRAINING,
     *["--trainer.log_every_n_steps=4", "--flow.batch_size=16", "--flow.epochs=60", "--flow.keep=last"],
@@ -75,7 +75,7 @@ def submitted(tmp_path):
 
     def run(line, **variables):
         environment = {**kept, "PATH": f"{commands}:{kept['PATH']}", **variables}
-        line = line.replace("configs/slurm", str(ROOT / "configs" / "slurm"))
+        line = line.replace("configs/slurm", str(ROOT / "configs/slurm"))
         done = subprocess.run(["bash", "-c", line], cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert (done.returncode, done.stdout) == (0, "bertflow 9\n"), done.stderr
         offline, threads, *argv = (tmp_path / "called").read_text().splitlines()
@@ -86,7 +86,7 @@ def submitted(tmp_path):
 
 
 def test_what_the_guide_submits_is_understood(submitted):
-    page = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8").replace("\\\n", " ")
+    page = (ROOT / "docs/cluster.md").read_text(encoding="utf-8").replace("\\\n", " ")
     embed, train = re.findall(r"^sbatch .*$", page, re.MULTILINE)
     offline, argv = submitted(embed)
     named = ["--model", "bert-base-uncased", "--pooling", "first-last-avg"]
@@ -99,7 +99,7 @@ def test_what_the_guide_submits_is_understood(submitted):
 
 
 def test_the_lines_of_the_paper_are_made_by_an_array_and_merged_without_one(submitted):
-    page = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8").replace("\\\n", " ")
+    page = (ROOT / "docs/paper.md").read_text(encoding="utf-8").replace("\\\n", " ")
     (line,) = re.findall(r"^sbatch --array=1-12 (.*)$", page, re.MULTILINE)
     offline, argv = submitted(f"sbatch {line} --seeds 3", SLURM_ARRAY_TASK_ID="7", NLI_MODELS="one two")
     options = {name: value for name, value in command("paper-tables").parse(argv[1:]).items() if name != "show_lines"}
@@ -232,7 +232,7 @@ def complete(jobs, log):
 
 
 def last(folder):
-    return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+    return torch.load(folder / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
 
 
 def require_equal(run, other):
@@ -262,13 +262,13 @@ def test_a_job_that_gets_notice_is_requeued_and_comes_to_the_same_end(cluster, w
             notify(cluster, 77)
             wait_for(lambda notice=notice: requeued.exists() and requeued.read_text().count("\n") == notice, job, log)
         assert requeued.read_text() == "requeue 77\n" * 2
-        checkpoint = torch.load(run / "checkpoints" / "hpc_ckpt_2.ckpt", weights_only=True)
+        checkpoint = torch.load(run / "checkpoints/hpc_ckpt_2.ckpt", weights_only=True)
         assert 0 < checkpoint["global_step"] < 60 * 8
         os.killpg(job.pid, signal.SIGKILL)
     finally:
         end(job)
     # As it was found: no later checkpoint than the one that was written at the notice.
-    (run / "checkpoints" / "last.ckpt").unlink(missing_ok=True)
+    (run / "checkpoints/last.ckpt").unlink(missing_ok=True)
     complete([submit(cluster, "train", "noticed", 77, *OPTIONS)], log)
     assert read_record(run / "run.json", dict)["resumed"][0]["step"] == checkpoint["global_step"]
     require_equal(run, whole)

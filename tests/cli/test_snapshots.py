@@ -5,7 +5,6 @@ What differs between machines and from day to day (places, times, versions, dige
 """
 
 import html
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from safetensors.numpy import load_file
 from bertflow.cli import main
 from bertflow.data.sts_tasks import TASKS
 
-from .conftest import NOUNS, SENTENCES
+from .conftest import NOUNS, SENTENCES, read_json
 from .test_every_command import LINES, words
 
 pytestmark = [
@@ -97,7 +96,7 @@ def content(path):
     if NAMED.search(str(path)):
         return ""
     if kind == "json":
-        value = brief(json.loads(path.read_text("utf-8")))
+        value = brief(read_json(path))
         return yaml.safe_dump(value, default_flow_style=None, width=10**6, sort_keys=False, allow_unicode=True)
     if kind == "html":
         return html.unescape("\n".join(re.findall(r"<h[1-4][^>]*>([^<]*)<", path.read_text("utf-8"))))

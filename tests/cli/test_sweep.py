@@ -1,4 +1,3 @@
-import json
 import re
 import shlex
 import sys
@@ -10,6 +9,7 @@ import pytest
 from bertflow.cli import main
 
 from ..texts import WITH_AND, drawn
+from .conftest import read_json
 
 
 @pytest.fixture
@@ -29,13 +29,13 @@ def labels(tmp_path):
     return str(path)
 
 
-def test_its_files_are_written_and_repeat_byte_for_byte(tiny_bert, task, tmp_path):
+def test_its_files_are_written_and_repeat_byte_for_byte(tiny_bert, task, tmp_path, told):
     for name in ("a", "b"):
         argv = [str(tiny_bert), "--tasks", task, "--device", "cpu", "--layers", "0,2", "--tokens", "mean,cls"]
-        assert main(["sweep", *argv, "--output", str(tmp_path / name)]) == 0
+        told("sweep", *argv, "--output", tmp_path / name)
     for file in ("sweep.json", "sweep.md", "sweep.csv"):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
-    record = json.loads((tmp_path / "a" / "run.json").read_text())
+    record = read_json(tmp_path / "a/run.json")
     assert set(record) == {"arguments", "seconds", "peak_memory_bytes", "scratch_bytes"}
 
 
@@ -43,7 +43,7 @@ def test_the_answer_fits_on_a_screen_and_ends_with_the_best_of_how_many(tiny_ber
     out = told("sweep", tiny_bert, "--tasks", task, "--device", "cpu", "--output", tmp_path / "out").splitlines()
     answer = out[next(at for at, line in enumerate(out) if line.startswith(" pooling")) :]
     assert len(answer) <= 20
-    rows = json.loads((tmp_path / "out" / "sweep.json").read_text())["rows"]
+    rows = read_json(tmp_path / "out/sweep.json")["rows"]
     values = {row["pooling"]: row["value"] for row in rows if row["calibrator"] == "raw"}
     best = max(values, key=values.get)
     said = f"Best raw: {best}, {100 * values[best]:.2f}; mean(4) has {100 * values['mean(4)']:.2f}."
@@ -87,7 +87,7 @@ def test_without_matplotlib_the_rest_is_written_and_that_is_said(tiny_bert, task
         "note: no heatmap was drawn. This needs the package matplotlib. "
         "Install it with: pip install 'bertflow[plots]'\n"
     )
-    assert not (tmp_path / "out" / "sweep.png").exists()
+    assert not (tmp_path / "out/sweep.png").exists()
 
 
 def test_the_columns_of_a_task_can_be_named(tiny_bert, task, tmp_path, capsys, told):
@@ -99,11 +99,11 @@ def test_the_columns_of_a_task_can_be_named(tiny_bert, task, tmp_path, capsys, t
     assert capsys.readouterr().out.splitlines()[1:-1] == found.splitlines()[1:-1]  # between seconds and next step
 
 
-def test_the_columns_of_labels_can_be_named(tiny_bert, labels, tmp_path, capsys, error_line):
+def test_the_columns_of_labels_can_be_named(tiny_bert, labels, tmp_path, capsys, refused):
     table, lines = tmp_path / "odd.csv", Path(labels).read_text().splitlines()
     table.write_text("\n".join(["what it says,kind", *(line.replace("\t", ",") for line in lines[-40:])]))
     argv = ["sweep", str(tiny_bert), "--labels", str(table), "--layers", "1", "--tokens", "mean", "--device", "cpu"]
-    assert "name those of text and label with --columns." in error_line(main(argv), 3)
+    assert "name those of text and label with --columns." in refused(3, *argv)
     assert main([*argv, "--columns", "what it says,kind", "--folds", "3"]) == 0
     assert "3 stratified folds (seed 0); 40 texts of odd.csv, 2 labels" in capsys.readouterr().out
 
@@ -122,16 +122,14 @@ def test_words_in_their_sentences_are_probed_by_their_tags(tiny_bert, conll, tmp
     printed = told("sweep", *argv, "--output", tmp_path / "out")
     assert "Entity F1 x 100 of a logistic regression" in printed
     assert "3 folds of whole sentences (seed 0)" in printed
-    rows = json.loads((tmp_path / "out" / "sweep.json").read_text())["rows"]
+    rows = read_json(tmp_path / "out/sweep.json")["rows"]
     assert [row["pooling"] for row in rows if row["calibrator"] == "raw"] == [
         "mean(0)", "mean(2)", "last-2-avg", "first-last-avg", "emb-last-avg", "sum-last-4", "concat-last-4",
         "mean(0,1,2,3,4)",
     ]  # fmt: skip
     assert {row["calibrator"] for row in rows} == {"raw", "whitening"}
     assert rows[0]["f1"] > 0.9  # the word says it
-    assert (
-        (tmp_path / "out" / "sweep.csv").read_text().startswith("pooling,tokens,layers,width,calibrator,f1,low,high,")
-    )
+    assert (tmp_path / "out/sweep.csv").read_text().startswith("pooling,tokens,layers,width,calibrator,f1,low,high,")
 
 
 @pytest.mark.parametrize(
@@ -146,6 +144,6 @@ def test_words_in_their_sentences_are_probed_by_their_tags(tiny_bert, conll, tmp
         (["--folds", "1"], "--folds should be 2 or more, got 1."),
     ],
 )  # fmt: skip
-def test_what_words_cannot_be_probed_with_is_one_line(arguments, message, tiny_bert, conll, error_line):
+def test_what_words_cannot_be_probed_with_is_one_line(arguments, message, tiny_bert, conll, refused):
     argv = ["sweep", str(tiny_bert), "--device", "cpu", "--labels", str(conll), *arguments]
-    assert error_line(main(argv), 2) == f"error: {message}"
+    assert refused(2, *argv) == f"error: {message}"

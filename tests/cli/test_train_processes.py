@@ -138,7 +138,7 @@ def test_the_start_does_not_depend_on_the_number_of_ranks(remembered, name):
 @pytest.mark.parametrize("name", ["two ranks", "two nodes"])
 def test_held_out_bits_do_not_depend_on_the_number_of_ranks(remembered, name):
     folder, _ = remembered
-    one, several = (read_record(folder / run / "report" / "fit.json", dict) for run in ("one", name))
+    one, several = (read_record(folder / run / "report/fit.json", dict) for run in ("one", name))
     assert one["steps"] == several["steps"] == 3 * (288 - 16) // 32 - 1
     assert several["held_out_bits"] == pytest.approx(one["held_out_bits"], abs=1e-3)
 
@@ -147,7 +147,7 @@ def test_held_out_bits_do_not_depend_on_the_number_of_ranks(remembered, name):
 def test_the_frozen_encoder_is_neither_wrapped_nor_checkpointed(remembered, name):
     folder, states = remembered
     assert all(".flow." in f".{parameter}" for parameter in states[name, "end", 0]["wrapped"])
-    checkpoint = torch.load(folder / name / "checkpoints" / "last.ckpt", weights_only=True)
+    checkpoint = torch.load(folder / name / "checkpoints/last.ckpt", weights_only=True)
     assert all(parameter.startswith("flow.") for parameter in checkpoint["state_dict"])
 
 

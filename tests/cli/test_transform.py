@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from numpy.testing import assert_allclose
 
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.closed_forms import Center, Whitening
@@ -77,7 +78,7 @@ KINDS = [
 @pytest.mark.parametrize(("source", "output"), KINDS)
 def test_what_is_written_is_what_the_calibrator_makes(request, tmp_path, calibrator, source, output):
     assert transform(request.getfixturevalue(source), tmp_path / output) == 0
-    np.testing.assert_allclose(read(tmp_path / output), calibrator.transform(X), rtol=1e-5, atol=1e-6)
+    assert_allclose(read(tmp_path / output), calibrator.transform(X), rtol=1e-5, atol=1e-6)
     assert hidden(tmp_path) == []
 
 
@@ -149,7 +150,7 @@ def test_where_a_row_of_a_store_comes_out_infinite_one_of_zeros_is_left_out_as_w
     listed = tmp_path / "bad.tsv"
     assert transform(store, tmp_path / "z.npy", "--bare", "--skip_bad", str(listed), calibrator="far") == 0
     assert "skipped 2 rows" in capsys.readouterr().out
-    np.testing.assert_allclose(read(tmp_path / "z.npy"), far.transform(np.delete(x, [3, 9], axis=0)), rtol=1e-5)
+    assert_allclose(read(tmp_path / "z.npy"), far.transform(np.delete(x, [3, 9], axis=0)), rtol=1e-5)
 
 
 CHANGES = [(change, output) for change in ("last row", "fewer rows", "calibrator") for output in ("z.npy", "z.parquet")]

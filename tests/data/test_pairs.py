@@ -3,6 +3,7 @@ import logging
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from bertflow.data.pairs import load_pairs, load_related
 from bertflow.data.sts import load_graded
@@ -172,12 +173,12 @@ GRADED = "sentence1\tsentence2\tscore\na\tb\t5\nc\td\t0\ne\tf\t2.5\n"
 
 def test_scores_are_shares_of_the_highest(write):
     pairs = load_graded(write("mine.tsv", GRADED))
-    np.testing.assert_allclose(pairs.target, [1, 0, 0.5])
+    assert_allclose(pairs.target, [1, 0, 0.5])
     assert (pairs.tasks, pairs.classes) == (("mine",), ())
 
 
 def test_the_highest_score_can_be_said(write):
-    np.testing.assert_allclose(load_graded(write("mine.tsv", GRADED), top=10).target, [0.5, 0, 0.25])
+    assert_allclose(load_graded(write("mine.tsv", GRADED), top=10).target, [0.5, 0, 0.25])
 
 
 def test_scores_beyond_the_highest_are_refused(write, refusal):
@@ -193,7 +194,7 @@ def test_a_sample_keeps_the_order_and_the_targets(write):
     some = pairs.sample(2, seed=0)
     rows = [pairs.first.index(text) for text in some.first]
     assert rows == sorted(rows)
-    np.testing.assert_array_equal(some.target, pairs.target[rows])
+    assert_array_equal(some.target, pairs.target[rows])
 
 
 def test_equal_pairs_have_one_digest_and_other_labels_another(write):

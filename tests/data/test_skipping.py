@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from numpy.testing import assert_array_equal
 
 import bertflow
 from bertflow.data.corpus import load_answers, load_sentences
@@ -122,10 +123,10 @@ def test_bad_vectors_are_left_out(tmp_path, ending, size):
     kept = np.delete(X, [0, 7, 8, 39], axis=0)
     assert [row for _, row, _, _ in skipped.rows] == [0, 7, 8, 39] == vectors.skipped.tolist()
     assert vectors.n == len(vectors) == 36
-    np.testing.assert_array_equal(np.concatenate(list(vectors.blocks(size))), kept)
+    assert_array_equal(np.concatenate(list(vectors.blocks(size))), kept)
     assert [vectors.row_in_file(row) for row in (0, 5, 6, 35)] == [1, 6, 9, 38]
     for start, stop in ((0, 1), (5, 7), (6, 36), (35, 99)):
-        np.testing.assert_array_equal(np.concatenate(list(vectors.blocks(size, start, stop))), kept[start:stop])
+        assert_array_equal(np.concatenate(list(vectors.blocks(size, start, stop))), kept[start:stop])
 
 
 def test_a_file_without_any_vector_is_refused(tmp_path):

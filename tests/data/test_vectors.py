@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from numpy.testing import assert_array_equal
 
 from bertflow.data.vectors import open_vectors, write_parquet
 from bertflow.errors import DataError, UsageError
@@ -49,7 +50,7 @@ def test_a_matrix_is_read_in_blocks(tmp_path, dtype, size):
     assert (vectors.n, len(vectors), vectors.dim) == (50, 50, 4)
     assert max(len(block) for block in vectors.blocks(size)) <= size
     found = joined(vectors, size)
-    np.testing.assert_array_equal(found, X.astype(dtype))
+    assert_array_equal(found, X.astype(dtype))
     assert found.dtype == (np.float64 if dtype == "float64" else np.float32)
 
 
@@ -60,7 +61,7 @@ def test_a_column_of_lists_is_read_in_blocks(tmp_path, dtype, kind):
     path = parquet(tmp_path / "x.parquet", rows, kind(dtype), row_group_size=13, id=list(range(50)))
     vectors = open_vectors(path)
     assert (vectors.n, vectors.dim, vectors.column) == (50, 4, "embedding")
-    np.testing.assert_array_equal(joined(vectors, 8), X.astype(dtype))
+    assert_array_equal(joined(vectors, 8), X.astype(dtype))
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 50), (12, 14), (13, 26), (49, 50), (20, 20), (40, 1000)])
@@ -68,17 +69,17 @@ def test_a_column_of_lists_is_read_in_blocks(tmp_path, dtype, kind):
 def test_some_rows_are_read_alone(tmp_path, ending, start, stop):
     path = tmp_path / f"x.{ending}"
     write(path, X)
-    np.testing.assert_array_equal(joined(open_vectors(path), 5, start, stop), X[start:stop])
+    assert_array_equal(joined(open_vectors(path), 5, start, stop), X[start:stop])
 
 
 def test_a_matrix_in_the_order_of_fortran_is_the_same_matrix(tmp_path):
     np.save(tmp_path / "x.npy", np.asfortranarray(X))
-    np.testing.assert_array_equal(joined(open_vectors(tmp_path / "x.npy"), 8), X)
+    assert_array_equal(joined(open_vectors(tmp_path / "x.npy"), 8), X)
 
 
 def test_the_column_may_be_named(tmp_path):
     path = parquet(tmp_path / "x.parquet", list(X), other=list(X[::-1]))
-    np.testing.assert_array_equal(joined(open_vectors(path, "other")), X[::-1])
+    assert_array_equal(joined(open_vectors(path, "other")), X[::-1])
 
 
 # What is refused
@@ -203,7 +204,7 @@ def test_a_matrix_has_no_columns(tmp_path):
 def test_vectors_are_written_as_parquet(tmp_path, dtype):
     write_parquet(tmp_path / "z.parquet", X.astype(dtype))
     column = pq.read_table(tmp_path / "z.parquet")["vector"]
-    np.testing.assert_array_equal(np.array(column.to_pylist(), dtype=dtype), X.astype(dtype))
+    assert_array_equal(np.array(column.to_pylist(), dtype=dtype), X.astype(dtype))
 
 
 def test_the_other_columns_stay_with_their_rows(tmp_path):
@@ -214,4 +215,4 @@ def test_the_other_columns_stay_with_their_rows(tmp_path):
     table = pq.read_table(tmp_path / "z.parquet")
     assert table.column_names == ["id", "n", "embedding"]
     assert table["id"].to_pylist() == [f"id {k}" for k in range(50)]
-    np.testing.assert_array_equal(np.array(table["embedding"].to_pylist()), X[:, :2])
+    assert_array_equal(np.array(table["embedding"].to_pylist()), X[:, :2])

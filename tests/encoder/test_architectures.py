@@ -16,9 +16,10 @@ import transformers
 
 from bertflow.encoder.architecture import FAMILIES, try_padding
 from bertflow.encoder.model import BlockStack
-from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.export.targets import write_export
+
+from .conftest import make, require_near
 
 ROOT = Path(__file__).parents[2]
 SPEC = importlib.util.spec_from_file_location("architectures", ROOT / "benchmarks" / "architectures.py")
@@ -98,11 +99,11 @@ def test_the_page_says_what_was_recorded_of_every_model_type():
 def fnet(tmp_path):
     """An encoder that cannot be told what is padding."""
     architectures.write_model("fnet", tmp_path / "fnet")
-    return TransformerEncoder(tmp_path / "fnet", "mean(1,2)", device="cpu")
+    return make(tmp_path / "fnet", "mean(1,2)")
 
 
 def test_groups_of_one_length_are_said_in_one_line(fnet, caplog):
-    TransformerEncoder(fnet.recipe["model"], device="cpu").encode(SENTENCES[:4])
+    make(fnet.recipe["model"]).encode(SENTENCES[:4])
     assert caplog.messages == [
         "Padding changes what a model of type fnet reads, so sentences are run in groups of one length."
     ]
@@ -113,7 +114,7 @@ def test_groups_of_one_length_are_one_batch_with_gradients(fnet):
     batch = fnet.padded(fnet.tokenized(SENTENCES), np.arange(len(SENTENCES)))
     x = fnet.embed_batch(batch)
     alone = [fnet.encode(sentence) for sentence in SENTENCES]
-    np.testing.assert_allclose(x.detach(), alone, rtol=1e-5, atol=1e-6)
+    require_near(x.detach(), alone)
     x[0].sum().backward()
     read = weights.grad.abs().sum(1) > 0
     assert set(torch.nonzero(read)[:, 0].tolist()) == set(batch.ids[0][batch.mask[0]].tolist())  # no padding

@@ -11,8 +11,9 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from bertflow import onednn
 from bertflow.encoder import attention, model
 from bertflow.encoder.attention import LANES, LONG, SHORT, short_attention
-from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.onednn import Linear, PackedLinear
+
+from .conftest import make, require_same
 
 HALF = torch.bfloat16
 SENTENCES = ["a dog", "the dog and a cat", "cat", "", "the cat and the dog and the cat", "a cat " * 40]
@@ -86,7 +87,7 @@ def amx(monkeypatch):
 
 
 def open_in_half(folder, pooling="mean(1,2)"):
-    return TransformerEncoder(folder, pooling, device="cpu", dtype="bfloat16")
+    return make(folder, pooling, dtype="bfloat16")
 
 
 def kinds(of):
@@ -98,7 +99,7 @@ def test_an_encoder_in_bfloat16_is_fast_until_others_get_its_model(tiny_bert):
     encoder = open_in_half(tiny_bert)
     blocks = encoder.stack.model
     assert (kinds(blocks), blocks.config._attn_implementation) == ({PackedLinear}, SHORT)
-    found, exact = encoder.encode(SENTENCES), TransformerEncoder(tiny_bert, "mean(1,2)", device="cpu").encode(SENTENCES)
+    found, exact = encoder.encode(SENTENCES), make(tiny_bert, "mean(1,2)").encode(SENTENCES)
     lent = encoder.model
     assert lent is blocks
     assert (kinds(lent), lent.config._attn_implementation) == ({Linear}, LONG)
@@ -116,10 +117,10 @@ def test_what_is_saved_knows_nothing_of_it(tiny_bert, tmp_path):
     open_in_half(tiny_bert).save(tmp_path / "fast")
     fast = open_in_half(tmp_path / "fast")
     assert SHORT not in (tmp_path / "fast" / "config.json").read_text()
-    np.testing.assert_array_equal(fast.encode(SENTENCES), open_in_half(tiny_bert).encode(SENTENCES))
+    require_same(fast, open_in_half(tiny_bert), SENTENCES)
 
 
 @pytest.mark.usefixtures("amx")
 def test_float32_stays_as_it_is(tiny_bert):
-    blocks = TransformerEncoder(tiny_bert, device="cpu").stack.model
+    blocks = make(tiny_bert).stack.model
     assert (kinds(blocks), blocks.config._attn_implementation) == ({Linear}, LONG)

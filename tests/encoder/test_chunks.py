@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerFast
 
@@ -19,6 +20,8 @@ from bertflow.encoder.chunks import Chunks, split, windows
 from bertflow.encoder.transformer import StaticEncoder, TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.runs.training import trainable_encoder
+
+from .conftest import require_near
 
 SHORT = ["the dog", "", "  a big cat .", "dogs", "a man eats in the garden"]
 LONG = "The big dog sleeps in the garden . A cat eats . The red bird sings in a house and the man runs and dogs eats ."
@@ -143,7 +146,7 @@ def test_sentences_are_those_of_the_splitter_of_docstrings():
 def test_text_that_fits_in_one_chunk_is_embedded_as_without_chunks(tiny_bert, pooling, chunks):
     counts = {"dog": 5, "the": 50}
     whole = make(tiny_bert, "", pooling, token_counts=counts).encode(SHORT)
-    np.testing.assert_array_equal(make(tiny_bert, chunks, pooling, token_counts=counts).encode(SHORT), whole)
+    assert_array_equal(make(tiny_bert, chunks, pooling, token_counts=counts).encode(SHORT), whole)
 
 
 def chunk_by_chunk(folder, pieces, prompt=()):
@@ -166,7 +169,7 @@ def test_tokens_with_overlap_are_pooled_as_by_hand(tiny_bert, pool, prompt):
     x = chunk_by_chunk(tiny_bert, pieces, before)
     expected = x.max(0) if pool == "max" else (x.T @ [len(piece) for piece in pieces]) / sum(map(len, pieces))
     found = make(tiny_bert, f"tokens:5:2:{pool}", prompt=prompt).encode(["dogs", LONG])[1]
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    require_near(found, expected)
 
 
 @pytest.mark.parametrize("pool", ["mean", "max"])
@@ -179,14 +182,14 @@ def test_sentences_are_pooled_as_by_hand(tiny_bert, pool):
     assert len(pieces) > len(SENTENCES)
     x, sizes = chunk_by_chunk(tiny_bert, pieces), [len(piece) for piece in pieces]
     expected = x.max(0) if pool == "max" else np.average(x, 0, sizes)
-    np.testing.assert_allclose(make(tiny_bert, f"sentences:{pool}").encode(LONG), expected, rtol=1e-5, atol=1e-6)
+    require_near(make(tiny_bert, f"sentences:{pool}").encode(LONG), expected)
 
 
 def test_all_tokens_count_alike_in_mean_pooling_of_word_vectors(tiny_bert):
     # Without blocks there is no context: the mean over chunks is that over all tokens, wherever the text is split.
     x, text = StaticEncoder(tiny_bert, max_length=10).encode_chunks([LONG], "tokens:3")
     whole = StaticEncoder(tiny_bert, max_length=100).encode([LONG])
-    np.testing.assert_allclose(text.pooled(x, "mean"), whole, rtol=1e-5, atol=1e-6)
+    require_near(text.pooled(x, "mean"), whole)
 
 
 def test_chunks_one_by_one(tiny_bert):
@@ -194,14 +197,14 @@ def test_chunks_one_by_one(tiny_bert):
     x, text = encoder.encode_chunks([LONG, "dogs"], "sentences:1:0")
     assert text.starts.tolist() == [0, len(x) - 1, len(x)]
     start, stop = text.spans[1]
-    np.testing.assert_allclose(x[1], encoder.encode([LONG[start:stop]])[0], rtol=1e-5, atol=1e-6)
+    require_near(x[1], encoder.encode([LONG[start:stop]])[0])
     assert LONG[start:stop] == "A cat eats ."
 
 
 def test_a_text_has_one_embedding_by_each_pooling_and_in_each_role(tiny_bert):
     encoder = make(tiny_bert, prompt={"query": "the ", "document": "a man "})
     found = encoder.encode_poolings([LONG, ""], ["mean", "cls(2)"])
-    np.testing.assert_array_equal(found["mean"], encoder.encode([LONG, ""]))
+    assert_array_equal(found["mean"], encoder.encode([LONG, ""]))
     assert str(encoder.describe()["chunks"]) == "tokens:6:0:mean", "the longer prompt decides"
     assert not np.array_equal(encoder.encode_query([LONG]), encoder.encode([LONG]))
     assert encoder.encode([]).shape == (0, 16)
@@ -225,7 +228,7 @@ def test_recipes_copies_and_saved_encoders_have_the_same_chunks(tiny_bert, tmp_p
         pickle.loads(pickle.dumps(encoder)),
         copy.deepcopy(encoder),
     ):
-        np.testing.assert_array_equal(again.encode([LONG]), x)
+        assert_array_equal(again.encode([LONG]), x)
         assert again.identity == encoder.identity
     whole = bertflow.load(tmp_path / "saved", chunks="", device="cpu")
     bare = make(tiny_bert, None)
@@ -237,13 +240,11 @@ def test_chunks_are_pooled_before_the_calibrator(tiny_bert):
     encoder = make(tiny_bert, "tokens:5:2:max")
     calibrated = CalibratedEncoder.fit(encoder, Whitening(4), [text for text in texts() if text.strip()])
     x, text = make(tiny_bert, "").encode_chunks([LONG], "tokens:5:2")
-    np.testing.assert_allclose(
-        calibrated.encode([LONG]), calibrated.calibrate(text.pooled(x, "max")), rtol=1e-4, atol=1e-5
-    )
+    assert_allclose(calibrated.encode([LONG]), calibrated.calibrate(text.pooled(x, "max")), rtol=1e-4, atol=1e-5)
     # By an affine map and the mean it is all the same whether they are pooled before or after.
     assert isinstance(calibrated.calibrator.map, AffineMap)
     after = text.pooled(calibrated.calibrate(x), "mean")
-    np.testing.assert_allclose(calibrated.calibrate(text.pooled(x, "mean")), after, rtol=1e-4, atol=1e-4)
+    assert_allclose(calibrated.calibrate(text.pooled(x, "mean")), after, rtol=1e-4, atol=1e-4)
     assert not np.allclose(text.pooled(calibrated.calibrate(x), "max"), calibrated.calibrate(text.pooled(x, "max")))
 
 

@@ -5,22 +5,23 @@ import threading
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from bertflow.data.lines import skip_bad, skipping
 from bertflow.encoder import batching, device
 from bertflow.encoder.device import LOCAL_RANKS, Landing, ahead, parts, resolve_device
-from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
 
 from ..texts import NOUNS as WORDS
+from .conftest import make
 
 SENTENCES = [" ".join(WORDS[(row + at) % 6] for at in range(row % 9)) for row in range(50)]
 
 
 @pytest.fixture
 def encoder(tiny_bert):
-    return TransformerEncoder(tiny_bert, "mean(1,4)", device="cpu")
+    return make(tiny_bert, "mean(1,4)")
 
 
 @pytest.fixture
@@ -106,12 +107,12 @@ def test_rows_land_where_they_belong_and_all_of_them():
 def test_text_in_parts_has_the_same_embeddings(tiny_bert, encoder, monkeypatch):
     found = encoder.encode(SENTENCES)
     monkeypatch.undo()
-    np.testing.assert_allclose(found, encoder.encode(SENTENCES), rtol=0, atol=1e-5)
+    assert_allclose(found, encoder.encode(SENTENCES), rtol=0, atol=1e-5)
 
 
 @pytest.mark.usefixtures("in_parts")
 def test_what_is_said_of_text_in_parts_is_said_once(tiny_bert, caplog):
-    TransformerEncoder(tiny_bert, max_length=6, device="cpu").encode(SENTENCES)
+    make(tiny_bert, max_length=6).encode(SENTENCES)
     assert caplog.messages == [
         "Cut: 20 of 50 sentences, at max_length=6 tokens. To read whole sentences, use chunks or a larger max_length.",
         "Empty, and embedded by special tokens alone: 6 of 50 sentences.",
@@ -144,7 +145,7 @@ def test_out_of_memory_the_budget_is_halved_said_and_kept(encoder, small_memory,
     del encoder.budget
     seen = small_memory(encoder.stack)
     found = encoder.encode(SENTENCES)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    assert_allclose(found, expected, rtol=0, atol=1e-5)
     assert [message for message in caplog.messages if "Empty" not in message] == [
         "cpu has no memory for 10 sentences of up to 10 tokens at a time: from now on it is given 50 tokens."
     ]
@@ -170,7 +171,7 @@ def test_wherever_memory_ends_no_sentence_is_lost_or_doubled(encoder, monkeypatc
 
     monkeypatch.setattr(encoder.stack.model, "forward", run)
     monkeypatch.setattr(Landing, "put", lambda self, x, rows, made: (landed.extend(rows), put(self, x, rows, made))[1])
-    np.testing.assert_allclose(encoder.encode(SENTENCES), expected, rtol=0, atol=1e-5)
+    assert_allclose(encoder.encode(SENTENCES), expected, rtol=0, atol=1e-5)
     assert sorted(landed) == list(range(len(SENTENCES)))
     said = [message for message in caplog.messages if "has no memory" in message]
     assert len(said) == 2
@@ -187,7 +188,7 @@ def test_one_sentence_that_has_no_room_is_an_error(refusal, encoder, small_memor
 
 
 def test_tf32_is_on_in_the_model_alone(tiny_bert):
-    encoder = TransformerEncoder(tiny_bert, device="cpu", dtype="tf32")
+    encoder = make(tiny_bert, dtype="tf32")
     seen, products = [], torch.backends.cuda.matmul
     before = products.fp32_precision
     encoder.stack.model.register_forward_pre_hook(lambda *_: seen.append(products.fp32_precision))
@@ -195,4 +196,4 @@ def test_tf32_is_on_in_the_model_alone(tiny_bert):
     assert set(seen) == {"tf32"}
     assert products.fp32_precision == before == "none"
     assert encoder.describe()["dtype"] == "tf32"
-    np.testing.assert_array_equal(x, TransformerEncoder(tiny_bert, device="cpu").encode(SENTENCES))
+    assert_array_equal(x, make(tiny_bert).encode(SENTENCES))

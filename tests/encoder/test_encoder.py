@@ -9,6 +9,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from transformers import AutoModel, AutoTokenizer
 
 from bertflow import CalibratedEncoder, Center, onednn
@@ -19,6 +20,8 @@ from bertflow.records import read_record
 from bertflow.runs.training import trainable_encoder
 from bertflow.text_keys import hash_texts
 
+from .conftest import make, require_near, require_same, states_of
+
 SENTENCES = [
     "the big dog",
     "a cat",
@@ -28,20 +31,7 @@ SENTENCES = [
 ]
 LAST = ["mean", "content", "max", "cls", "last-token"]
 POOLINGS = [*LAST, "mean(1,2)", "concat(0,-1)", "sum-last-4", "pooler", "sif(3)"]
-
-
-def make(folder, *args, **options):
-    return TransformerEncoder(folder, *args, device="cpu", **options)
-
-
-def one_by_one(folder, sentences, layer):
-    """Token states of each sentence alone: (token, dim) arrays."""
-    model, tokenizer = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    with torch.no_grad():
-        return [
-            model(**tokenizer(sentence, return_tensors="pt"), output_hidden_states=True).hidden_states[layer][0].numpy()
-            for sentence in sentences
-        ]
+COPIES = [copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))]
 
 
 @pytest.fixture
@@ -53,22 +43,22 @@ def small_batches(monkeypatch):
 def test_a_transformers_that_counts_layers_otherwise_is_asked_for_all(tiny_bert, monkeypatch):
     expected = make(tiny_bert, "mean(0,2,4)").encode(SENTENCES)
     monkeypatch.setattr("bertflow.encoder.model.SELECTS", False)
-    np.testing.assert_array_equal(make(tiny_bert, "mean(0,2,4)").encode(SENTENCES), expected)
+    assert_array_equal(make(tiny_bert, "mean(0,2,4)").encode(SENTENCES), expected)
 
 
 @pytest.mark.usefixtures("small_batches")
 def test_embeddings_stand_in_the_order_given(tiny_bert):
-    expected = [tokens.mean(0) for tokens in one_by_one(tiny_bert, SENTENCES, -1)]
+    expected = [states_of(tiny_bert, sentence)[-1].mean(0) for sentence in SENTENCES]
     found = make(tiny_bert).encode(SENTENCES)
     assert found.dtype == np.float32
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    require_near(found, expected)
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_an_embedding_does_not_depend_on_its_neighbors(tiny_bert, pooling):
     encoder = make(tiny_bert, pooling).count_tokens(SENTENCES)
     alone = np.concatenate([encoder.encode([sentence]) for sentence in SENTENCES])
-    np.testing.assert_allclose(encoder.encode(SENTENCES), alone, rtol=1e-5, atol=2e-6)
+    assert_allclose(encoder.encode(SENTENCES), alone, rtol=1e-5, atol=2e-6)
 
 
 def test_a_tokenizer_that_pads_on_the_left_changes_nothing(tiny_bert, tmp_path):
@@ -78,7 +68,7 @@ def test_a_tokenizer_that_pads_on_the_left_changes_nothing(tiny_bert, tmp_path):
     path.write_text(json.dumps(read_record(path, dict) | {"padding_side": "left"}))
     left = make(tmp_path / "left", "last-token")
     assert AutoTokenizer.from_pretrained(tmp_path / "left").padding_side == "left"
-    np.testing.assert_array_equal(left.encode(SENTENCES), plain.encode(SENTENCES))
+    require_same(left, plain, SENTENCES)
 
 
 def test_no_sentences_give_no_rows(tiny_bert):
@@ -94,22 +84,22 @@ def test_an_empty_sentence_is_embedded_by_its_special_tokens(tiny_bert, pooling,
     assert np.isfinite(x).all()
     assert caplog.messages == ["Empty, and embedded by special tokens alone: 1 of 2 sentences."]
     if pooling in ("mean", "content"):
-        np.testing.assert_allclose(x[1], one_by_one(tiny_bert, [""], -1)[0].mean(0), rtol=1e-5, atol=1e-6)
+        require_near(x[1], states_of(tiny_bert, "")[-1].mean(0))
 
 
 def test_a_single_text_is_one_vector(tiny_bert):
     encoder = make(tiny_bert)
-    np.testing.assert_array_equal(encoder.encode("a dog"), encoder.encode(["a dog"])[0])
-    np.testing.assert_array_equal(encoder.encode(iter(["a dog"])), encoder.encode(["a dog"]))
+    assert_array_equal(encoder.encode("a dog"), encoder.encode(["a dog"])[0])
+    assert_array_equal(encoder.encode(iter(["a dog"])), encoder.encode(["a dog"]))
 
 
 def test_habits_of_sentence_transformers_work(tiny_bert):
     encoder, text = make(tiny_bert), ["a dog", "the red book", "a cat sings"]
     x = encoder.encode(text, batch_size=1, show_progress_bar=False, convert_to_numpy=True)
-    np.testing.assert_allclose(x, encoder.encode(text), atol=1e-6)
+    assert_allclose(x, encoder.encode(text), atol=1e-6)
     unit = encoder.encode(text, normalize_embeddings=True)
-    np.testing.assert_allclose(encoder.similarity(x, x), unit @ unit.T, atol=1e-6)
-    np.testing.assert_allclose(encoder.similarity_pairwise(x, x), 1, atol=1e-6)
+    assert_allclose(encoder.similarity(x, x), unit @ unit.T, atol=1e-6)
+    assert_allclose(encoder.similarity_pairwise(x, x), 1, atol=1e-6)
 
 
 NO_TEXT = "Sentence 1 must be text, got {}. Leave it out, or read it as text."
@@ -133,7 +123,7 @@ def test_what_is_no_text_and_habits_that_do_not_fit_are_answered(refusal, tiny_b
 def test_truncation_is_counted_and_said_once(tiny_bert, caplog):
     encoder = make(tiny_bert, max_length=5)
     x = encoder.encode(["the big dog", "the big red dog", "a " * 100, "the big red"])
-    np.testing.assert_array_equal(x[1], x[3])
+    assert_array_equal(x[1], x[3])
     said = "Cut: 2 of 4 sentences, at max_length=5 tokens. To read whole sentences, use "
     assert caplog.messages == [f"{said}chunks or a larger max_length."]
     trainable_encoder(tiny_bert, max_length=5).tokenized(["the big dog", "the big red dog", "a " * 100, "the big red"])
@@ -162,10 +152,10 @@ def test_bfloat16_is_computed_in_float32_where_the_processor_has_no_products_in_
     assert "This processor has no products in bfloat16" in caplog.text
     assert {weight.dtype for weight in weights.values()} == {torch.float32}
     assert all(torch.equal(weights[name], weight.float()) for name, weight in here.model.named_parameters())
-    np.testing.assert_allclose(encoder.encode(SENTENCES), here.encode(SENTENCES), atol=0.1)
+    assert_allclose(encoder.encode(SENTENCES), here.encode(SENTENCES), atol=0.1)
     assert encoder.describe() == here.describe()
     encoder.save(tmp_path / "saved")
-    np.testing.assert_array_equal(make(tmp_path / "saved").encode(SENTENCES), encoder.encode(SENTENCES))
+    require_same(make(tmp_path / "saved"), encoder, SENTENCES)
 
 
 def test_embed_gives_the_sentences_of_a_step_as_a_tensor_in_their_order(tiny_bert):
@@ -173,7 +163,7 @@ def test_embed_gives_the_sentences_of_a_step_as_a_tensor_in_their_order(tiny_ber
     found = encoder.embed(SENTENCES)
     assert not found.requires_grad
     assert not found.is_inference(), "the flow's backward pass needs an ordinary tensor"
-    np.testing.assert_allclose(found.numpy(), encoder.encode(SENTENCES), rtol=1e-5, atol=1e-6)
+    require_near(found.numpy(), encoder.encode(SENTENCES))
 
 
 @pytest.mark.parametrize("dropout", [False, True])
@@ -217,7 +207,7 @@ def test_what_sif_counted_is_remembered(tiny_bert):
     assert encoder.fitted_hashes().tolist() == []
     assert encoder.describe()["token_counts"] is None
     encoder.count_tokens(SENTENCES)
-    np.testing.assert_array_equal(encoder.fitted_hashes(), hash_texts(SENTENCES))
+    assert_array_equal(encoder.fitted_hashes(), hash_texts(SENTENCES))
     assert make(tiny_bert, "mean").count_tokens(SENTENCES).fitted_hashes().tolist() == []
     assert make(tiny_bert, "sif", token_counts={"dog": 3, "the": 9}).fitted_hashes() is None, "their text is unknown"
     described = [make(tiny_bert, "sif(3)").count_tokens(text).describe() for text in (["a dog"], ["dog a"], ["a cat"])]
@@ -252,9 +242,9 @@ def test_a_saved_encoder_is_the_same_encoder(tiny_bert, tmp_path, pooling):
     encoder = make(tiny_bert, pooling, max_length=7, prompt="the ").count_tokens(SENTENCES)
     encoder.save(tmp_path / "saved")
     loaded = make(tmp_path / "saved")
-    np.testing.assert_array_equal(loaded.encode(SENTENCES), encoder.encode(SENTENCES))
+    require_same(loaded, encoder, SENTENCES)
     assert loaded.describe() == encoder.describe()
-    np.testing.assert_array_equal(loaded.fitted_hashes(), encoder.fitted_hashes())
+    assert_array_equal(loaded.fitted_hashes(), encoder.fitted_hashes())
 
 
 def test_saving_twice_changes_nothing(tiny_bert, tmp_path):
@@ -268,7 +258,7 @@ def test_an_option_given_stands_over_the_saved_one(tiny_bert, tmp_path):
     make(tiny_bert, "mean(3)", max_length=7, prompt="the ").save(tmp_path / "saved")
     loaded = make(tmp_path / "saved", "mean(-3)", max_length=9, prompt="")
     expected = make(tiny_bert, "mean(2)", max_length=9)
-    np.testing.assert_array_equal(loaded.encode(SENTENCES), expected.encode(SENTENCES))
+    require_same(loaded, expected, SENTENCES)
     assert loaded.describe()["layers"] == [2]
 
 
@@ -284,7 +274,7 @@ def test_minilm_is_sentence_transformers_without_its_normalize(minilm, caplog):
     assert caplog.messages == ["model: Normalize is skipped; embeddings keep their length, cosines are the same."]
     found = encoder.encode(SENTENCES)
     expected = SentenceTransformer(str(minilm), device="cpu").encode(SENTENCES)
-    np.testing.assert_allclose(found / np.linalg.norm(found, axis=1, keepdims=True), expected, atol=1e-6)
+    assert_allclose(found / np.linalg.norm(found, axis=1, keepdims=True), expected, atol=1e-6)
 
 
 @pytest.mark.slow
@@ -292,20 +282,17 @@ def test_a_masked_language_model_in_float16_runs_in_float32(shared_data):
     folder = shared_data / "encoders/mlm-4x256"
     encoder = make(folder, "first-last-avg")
     assert encoder.describe()["weights"] == "4a114125cf94a9653942e6616e3026f90d16c52ec78d41afda1380f3811ef4c7"
-    model, tokenizer = AutoModel.from_pretrained(folder, dtype=torch.float32), AutoTokenizer.from_pretrained(folder)
-    with torch.no_grad():
-        states = model(**tokenizer("He went home.", return_tensors="pt"), output_hidden_states=True).hidden_states
-    expected = (states[1] + states[4])[0].mean(0) / 2
-    np.testing.assert_allclose(encoder.encode(["He went home."])[0], expected, atol=1e-6)
+    states = states_of(folder, "He went home.", AutoModel.from_pretrained(folder, dtype=torch.float32))
+    assert_allclose(encoder.encode(["He went home."])[0], (states[1] + states[4]).mean(0) / 2, atol=1e-6)
 
 
-@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+@pytest.mark.parametrize("copied", COPIES)
 def test_copies_hold_the_recipe_and_the_counts(tiny_bert, copied, monkeypatch):
     text = ["the big dog", "a cat sleeps"]
     encoder = make(tiny_bert, "sif(2)", prompt="a ").count_tokens(text)
     monkeypatch.chdir(tiny_bert.parent)
     again = copied(encoder)
-    np.testing.assert_array_equal(again.encode(text), encoder.encode(text))
+    require_same(again, encoder, text)
     assert again.identity == encoder.identity
     assert len(pickle.dumps(encoder)) < 10_000
 
@@ -317,24 +304,24 @@ def test_a_relative_folder_is_found_from_elsewhere(tiny_bert, tmp_path, monkeypa
     assert pickle.loads(kept).encode(["a dog"]).shape == (1, 16)
 
 
-@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+@pytest.mark.parametrize("copied", COPIES)
 @pytest.mark.parametrize("pooling", ["mean", "mean(1,2)"])
 def test_weights_that_were_changed_in_place_travel_with_the_encoder(tiny_bert, pooling, copied):
     encoder = make(tiny_bert, pooling)
     with torch.no_grad():
         encoder.model.embeddings.word_embeddings.weight.mul_(2)
     expected = encoder.encode(["a dog"])
-    np.testing.assert_array_equal(copied(encoder).encode(["a dog"]), expected)
-    np.testing.assert_array_equal(encoder.encode(["a dog"]), expected)
+    assert_array_equal(copied(encoder).encode(["a dog"]), expected)
+    assert_array_equal(encoder.encode(["a dog"]), expected)
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+@pytest.mark.parametrize("copied", COPIES[1:])
 def test_a_model_that_was_read_in_its_inner_layers_can_be_copied(tiny_bert, copied):
     encoder = make(tiny_bert, "mean(1,2)")
     expected = encoder.encode(["a dog"])
     states = copied(encoder.model)(input_ids=torch.tensor([[1, 2]]), output_hidden_states=True).hidden_states
     assert len(states) == 3
-    np.testing.assert_array_equal(encoder.encode(["a dog"]), expected)
+    assert_array_equal(encoder.encode(["a dog"]), expected)
 
 
 # Another pooling of an open encoder
@@ -347,8 +334,8 @@ def test_another_pooling_is_what_its_folder_gives(tiny_bert, tmp_path, pooling):
     encoder = make(tmp_path / "saved", "mean(2)", **options)
     other, opened = encoder.with_pooling(pooling), make(tmp_path / "saved", pooling, **options)
     assert (other.describe(), other.recipe, other.dim) == (opened.describe(), opened.recipe, opened.dim)
-    np.testing.assert_array_equal(other.encode(SENTENCES), opened.encode(SENTENCES))
-    np.testing.assert_array_equal(other.fitted_hashes(), opened.fitted_hashes())
+    require_same(other, opened, SENTENCES)
+    assert_array_equal(other.fitted_hashes(), opened.fitted_hashes())
 
 
 @pytest.mark.parametrize(
@@ -375,7 +362,7 @@ def test_counts_stay_with_the_pooling_that_they_were_made_for(tiny_bert):
     with pytest.raises(UsageError):
         encoder.with_pooling("soft-sif(2)").encode(SENTENCES)
     other = make(tiny_bert, "mean(2)").with_pooling("sif(2)").count_tokens(SENTENCES)
-    np.testing.assert_array_equal(other.encode(SENTENCES), encoder.encode(SENTENCES))
+    require_same(other, encoder, SENTENCES)
 
 
 @pytest.mark.parametrize("trained", ["first", "other"])
@@ -388,7 +375,7 @@ def test_training_one_encoder_in_place_leaves_the_other_poolings_as_they_are(tin
     after = {name: encoder.encode(SENTENCES) for name, encoder in encoders.items()}
     assert {name for name in encoders if not np.array_equal(before[name], after[name])} == {trained}
     again = encoders[trained].with_pooling("max(2)").encode(SENTENCES)
-    np.testing.assert_array_equal(again, make(tiny_bert, "max(2)").encode(SENTENCES))
+    assert_array_equal(again, make(tiny_bert, "max(2)").encode(SENTENCES))
 
 
 def test_weights_that_were_trained_in_place_are_another_encoder(tiny_bert, tmp_path, refusal):
@@ -404,7 +391,7 @@ def test_weights_that_were_trained_in_place_are_another_encoder(tiny_bert, tmp_p
     encoder.save(tmp_path / "trained")
     saved = make(tmp_path / "trained")
     assert saved.describe() == encoder.describe()
-    np.testing.assert_allclose(saved.encode(SENTENCES), encoder.encode(SENTENCES), atol=1e-5)
+    assert_allclose(saved.encode(SENTENCES), encoder.encode(SENTENCES), atol=1e-5)
 
 
 def test_encode_drops_nothing_out_and_leaves_the_mode_as_it_was(tiny_bert):
@@ -412,7 +399,7 @@ def test_encode_drops_nothing_out_and_leaves_the_mode_as_it_was(tiny_bert):
     wanted = encoder.encode(SENTENCES)
     encoder.model.train()
     encoder.model.encoder.layer[0].eval()
-    np.testing.assert_array_equal(encoder.encode(SENTENCES), wanted)
+    assert_array_equal(encoder.encode(SENTENCES), wanted)
     assert encoder.model.training
     assert encoder.model.encoder.layer[1].training
     assert not encoder.model.encoder.layer[0].training

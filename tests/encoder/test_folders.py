@@ -8,12 +8,15 @@ import shutil
 import numpy as np
 import pytest
 from huggingface_hub import constants
+from numpy.testing import assert_array_equal
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, T5Config, T5EncoderModel
 
 from bertflow.encoder.transformer import StaticEncoder, TransformerEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.records import read_record
+
+from .conftest import make, require_near, require_same
 
 SENTENCES = ["the big dog", "a cat sleeps"]
 
@@ -63,9 +66,9 @@ def test_what_sentence_transformers_itself_writes_is_read(tiny_bert, tmp_path):
     parts = [Transformer(str(tiny_bert)), Pooling(16, pooling_mode="cls")]
     theirs = SentenceTransformer(modules=parts, device="cpu")
     theirs.save(str(tmp_path / "theirs"))
-    ours = TransformerEncoder(tmp_path / "theirs", device="cpu")
+    ours = make(tmp_path / "theirs")
     assert ours.describe()["pooling"] == "cls"
-    np.testing.assert_allclose(ours.encode(SENTENCES), theirs.encode(SENTENCES), rtol=1e-5, atol=1e-6)
+    require_near(ours.encode(SENTENCES), theirs.encode(SENTENCES))
 
 
 @pytest.mark.parametrize(
@@ -85,15 +88,15 @@ def test_a_sentence_transformers_folder_brings_its_longest_sentence(model, tiny_
     if settings is not None:
         (model / "sentence_bert_config.json").write_text(json.dumps(settings))
     text = ["the big dog eats a red bird " * count for count in (1, 5, 9)]  # 9, 37 and 65 tokens
-    ours = TransformerEncoder(model, device="cpu")
+    ours = make(model)
     assert ours.describe()["max_length"] == length
     assert f"max_length={length}" in repr(ours)
     if (settings or {}).get("max_seq_length") != 500:  # of which sentence-transformers reads more than there are
         theirs = SentenceTransformer(str(model), device="cpu")
         assert theirs.max_seq_length == length
-        np.testing.assert_allclose(ours.encode(text), theirs.encode(text), rtol=1e-5, atol=1e-6)
-    named = TransformerEncoder(model, max_length=12, device="cpu")
-    np.testing.assert_array_equal(named.encode(text), TransformerEncoder(tiny_bert, max_length=12).encode(text))
+        require_near(ours.encode(text), theirs.encode(text))
+    named = make(model, max_length=12)
+    require_same(named, TransformerEncoder(tiny_bert, max_length=12), text)
     assert StaticEncoder(model).describe()["max_length"] == (settings or {}).get("max_seq_length") or 128
 
 
@@ -105,7 +108,7 @@ def test_without_a_length_of_its_own_a_folder_is_read_as_long_as_its_model_can(t
     tokenizer.model_max_length = most
     tokenizer.save_pretrained(tmp_path)
     make_sentence_transformers(tmp_path, {"pooling_mode": "mean"})
-    assert TransformerEncoder(tmp_path, device="cpu").describe()["max_length"] == length
+    assert make(tmp_path).describe()["max_length"] == length
 
 
 def test_the_transformer_may_lie_in_a_folder_of_its_own(tiny_bert, tmp_path):
@@ -113,7 +116,7 @@ def test_the_transformer_may_lie_in_a_folder_of_its_own(tiny_bert, tmp_path):
     shutil.copytree(tiny_bert, outer / "0_Transformer")
     make_sentence_transformers(outer, {"pooling_mode": "cls"}, inside="0_Transformer")
     found, expected = TransformerEncoder(outer), TransformerEncoder(tiny_bert, "cls")
-    np.testing.assert_array_equal(found.encode(SENTENCES), expected.encode(SENTENCES))
+    require_same(found, expected, SENTENCES)
     assert found.describe() == expected.describe() | {"encoder": "outer"}
 
 
@@ -127,7 +130,7 @@ def test_a_normalize_is_left_out_and_that_is_said(model, caplog):
 def test_a_pooling_of_ones_own_reads_the_transformer_alone(model, tiny_bert, caplog):
     make_sentence_transformers(model, {"pooling_mode": "weightedmean"}, last="Dense")
     found = TransformerEncoder(model, "mean(2)").encode(SENTENCES)
-    np.testing.assert_array_equal(found, TransformerEncoder(tiny_bert, "mean(2)").encode(SENTENCES))
+    assert_array_equal(found, TransformerEncoder(tiny_bert, "mean(2)").encode(SENTENCES))
     assert caplog.messages == []
 
 
@@ -272,7 +275,7 @@ def _made(folder):
 @pytest.mark.usefixtures("hub_cache")
 def test_a_hub_id_is_a_folder_under_its_own_name(tiny_bert):
     found, expected = TransformerEncoder("someone/tiny-bert"), TransformerEncoder(tiny_bert)
-    np.testing.assert_array_equal(found.encode(SENTENCES), expected.encode(SENTENCES))
+    require_same(found, expected, SENTENCES)
     assert found.describe() == expected.describe() | {"encoder": "someone/tiny-bert"}
 
 

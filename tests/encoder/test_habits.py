@@ -5,11 +5,13 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
+from torch.testing import assert_close
 
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.closed_forms import Center
-from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
+
+from .conftest import make
 
 
 @pytest.fixture
@@ -21,7 +23,7 @@ def as_sentence_transformers(tiny_bert):
 @pytest.mark.parametrize("calibrated", [False, True])
 def test_attributes_of_sentence_transformers_are_those_of_its_encoders(tiny_bert, as_sentence_transformers, calibrated):
     theirs, text = as_sentence_transformers, ["a dog", "the red book", "a cat sings"]
-    ours = TransformerEncoder(tiny_bert, device="cpu", max_length=12, prompt={"query": "a "})
+    ours = make(tiny_bert, max_length=12, prompt={"query": "a "})
     if calibrated:
         ours = CalibratedEncoder(ours, Center().fit(ours.encode(text)), force=True)
     for name in ("max_seq_length", "device", "prompts"):
@@ -32,8 +34,8 @@ def test_attributes_of_sentence_transformers_are_those_of_its_encoders(tiny_bert
     assert (tensor.device, tensor.dtype) == (theirs.device, torch.float32)
     expected = theirs.encode(text, convert_to_tensor=True)
     expected = expected - expected.mean(0) if calibrated else expected
-    torch.testing.assert_close(tensor, expected, atol=1e-5, rtol=0)
-    torch.testing.assert_close(ours.encode("a dog", convert_to_tensor=True), expected[0], atol=1e-5, rtol=0)
+    assert_close(tensor, expected, atol=1e-5, rtol=0)
+    assert_close(ours.encode("a dog", convert_to_tensor=True), expected[0], atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +50,7 @@ def test_attributes_of_sentence_transformers_are_those_of_its_encoders(tiny_bert
 def test_methods_of_sentence_transformers_that_are_elsewhere_are_named(
     tiny_bert, as_sentence_transformers, name, hint, refusal
 ):
-    encoder = TransformerEncoder(tiny_bert, device="cpu")
+    encoder = make(tiny_bert)
     assert hasattr(as_sentence_transformers, name)
     assert not hasattr(encoder, name)
     assert refusal(getattr, encoder, name, error=UsageError) == f"TransformerEncoder has no {name}. {hint}"
@@ -56,7 +58,7 @@ def test_methods_of_sentence_transformers_that_are_elsewhere_are_named(
 
 @pytest.mark.parametrize("calibrated", [False, True])
 def test_the_length_is_chosen_when_the_encoder_is_opened(tiny_bert, calibrated):
-    encoder = TransformerEncoder(tiny_bert, device="cpu")
+    encoder = make(tiny_bert)
     if calibrated:
         encoder = CalibratedEncoder(encoder, Center().fit(encoder.encode(["a dog", "a cat"])), force=True)
     with pytest.raises(UsageError) as caught:

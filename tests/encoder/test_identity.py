@@ -6,8 +6,9 @@ import pytest
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.closed_forms import Center, Whitening
 from bertflow.encoder.identity import RULES, Identity, map_digest
-from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
+
+from .conftest import make
 
 FACTS = {
     "weights": ("a", "b"),
@@ -83,7 +84,7 @@ def test_names_and_labels_decide_nothing():
 
 
 def fitted_pair(tiny_bert):
-    encoder = TransformerEncoder(tiny_bert, device="cpu")
+    encoder = make(tiny_bert)
     x = np.random.default_rng(0).normal(size=(50, encoder.dim))
     return [CalibratedEncoder(encoder, kind.fit(x)) for kind in (Whitening(3), Center())]
 

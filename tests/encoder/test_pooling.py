@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch.testing import assert_close
 
 from bertflow.encoder.pooling import (
     COUNTED,
@@ -61,7 +62,7 @@ def read(layers, spelling, seen):
 def test_each_row_reads_its_layers(spelling, expected):
     # Layer k of six is filled with the number k, so the result says which layers were read.
     layers = [torch.full((3, 6, 4), float(k)) for k in range(BLOCKS + 1)]
-    torch.testing.assert_close(read(layers, spelling, views()), torch.full((3, 4), float(expected)))
+    assert_close(read(layers, spelling, views()), torch.full((3, 4), float(expected)))
 
 
 def test_concatenation_keeps_the_order_of_the_layers():
@@ -89,7 +90,7 @@ def test_padding_never_counts(spelling, side, garbage):
         torch.nn.functional.pad(view, pad) for view in (seen.mask, seen.content, *seen.counted.values())
     )
     padded = TokenViews(mask, content, dict(zip(seen.counted, counted, strict=True)), seen.mask_at)
-    torch.testing.assert_close(read(wide, spelling, padded), plain)
+    assert_close(read(wide, spelling, padded), plain)
 
 
 def slow_reduction(tokens, states, mask, special, weights):
@@ -118,13 +119,13 @@ def slow_reduction(tokens, states, mask, special, weights):
 def test_each_reduction_equals_a_loop_over_tokens(tokens):
     layers, seen = states(), views()
     expected = slow_reduction(tokens, layers[2], MASK, SPECIAL, seen.counted.get(tokens, MASK))
-    torch.testing.assert_close(read(layers, f"{tokens}(2)", seen), expected)
+    assert_close(read(layers, f"{tokens}(2)", seen), expected)
 
 
 def test_tokens_are_reduced_before_layers_are_joined():
     layers, seen = states(), views()
     maxima = [slow_reduction("max", layers[k], MASK, SPECIAL, MASK) for k in (1, 2)]
-    torch.testing.assert_close(read(layers, "max(1,2)", seen), (maxima[0] + maxima[1]) / 2)
+    assert_close(read(layers, "max(1,2)", seen), (maxima[0] + maxima[1]) / 2)
 
 
 def test_half_precision_states_are_pooled_in_float32():

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from transformers import AutoTokenizer
 
 from bertflow.encoder import seen_text
@@ -35,19 +36,19 @@ def test_a_word_gives_its_count_to_each_of_its_pieces(tokenizer):
 
 def test_counts_by_token_id_are_taken_as_they_are(tokenizer):
     counts = np.arange(vocabulary_size(tokenizer), dtype=np.int32)
-    np.testing.assert_array_equal(TokenCounts.given(counts, tokenizer).counts, counts)
+    assert_array_equal(TokenCounts.given(counts, tokenizer).counts, counts)
 
 
 @pytest.mark.parametrize(("name", "a"), [("sif", 1e-3), ("soft-sif", 1e-2)])
 def test_a_frequent_token_weighs_little_and_an_unseen_one_weighs_one(name, a):
     weights = TokenCounts(np.array([0, 1, 99])).weights[name]
-    np.testing.assert_allclose(weights, [1, a / (a + 0.01), a / (a + 0.99)], rtol=1e-6)
+    assert_allclose(weights, [1, a / (a + 0.01), a / (a + 0.99)], rtol=1e-6)
 
 
 def test_a_token_that_a_text_of_few_words_does_not_hold_weighs_as_its_tokens_do_in_the_mean():
     weights = TokenCounts(np.array([0, 25, 75])).weights["faint-sif"]
     seen = [0.1 / (0.1 + 0.25), 0.1 / (0.1 + 0.75)]
-    np.testing.assert_allclose(weights, [0.25 * seen[0] + 0.75 * seen[1], *seen], rtol=1e-6)
+    assert_allclose(weights, [0.25 * seen[0] + 0.75 * seen[1], *seen], rtol=1e-6)
 
 
 WORDS = "Word counts need words with counts above zero, got none, or a negative one. Count again."
@@ -85,4 +86,4 @@ def test_a_stream_is_counted_as_a_list_is(tiny_bert, monkeypatch):
     text = ["the dog", "the dogs", "", "the xyz", "a cat"]
     streamed = TransformerEncoder(tiny_bert, "sif").count_tokens(iter(text))
     assert streamed.describe() == TransformerEncoder(tiny_bert, "sif").count_tokens(text).describe()
-    np.testing.assert_array_equal(streamed.fitted_hashes(), hash_texts(text))
+    assert_array_equal(streamed.fitted_hashes(), hash_texts(text))

@@ -7,13 +7,16 @@ import sys
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from bertflow.data.corpus import words_of
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.encoder.transformer import StaticEncoder, TransformerEncoder
+from bertflow.encoder.transformer import StaticEncoder
 from bertflow.encoder.word_vectors import WordVectorEncoder
 from bertflow.errors import BertflowError
 from bertflow.text_keys import hash_texts
+
+from .conftest import make
 
 VECTORS = {
     "the": [0.1, 0.0, 0.3],
@@ -64,24 +67,24 @@ def by_hand(sentence, counts=None):
 )
 def test_every_form_of_file_gives_the_mean_of_its_words(name, content, write):
     x = WordVectorEncoder(write(content, name)).encode(SENTENCES)
-    np.testing.assert_allclose(x, [by_hand(sentence) for sentence in SENTENCES], rtol=1e-6)
+    assert_allclose(x, [by_hand(sentence) for sentence in SENTENCES], rtol=1e-6)
 
 
 @pytest.mark.parametrize("counts", [{"the": 90, "dog": 10}, {"dog": 1}])
 def test_sif_weighs_by_the_counts_given(counts, write):
     x = WordVectorEncoder(write(lines()), "sif", counts).encode(SENTENCES)
-    np.testing.assert_allclose(x, [by_hand(sentence, counts) for sentence in SENTENCES], rtol=1e-5)
+    assert_allclose(x, [by_hand(sentence, counts) for sentence in SENTENCES], rtol=1e-5)
 
 
 def test_sif_counts_a_corpus(write):
     x = WordVectorEncoder(write(lines()), "sif").count_words(["the The dog", "the"]).encode(SENTENCES)
     expected = [by_hand(sentence, {"the": 3, "dog": 1}) for sentence in SENTENCES]
-    np.testing.assert_allclose(x, expected, rtol=1e-5)
+    assert_allclose(x, expected, rtol=1e-5)
 
 
 def test_a_word_is_looked_up_as_written_then_in_lower_case(write):
     x = WordVectorEncoder(write(lines())).encode(["Paris", "PARIS", "paris"])
-    np.testing.assert_allclose(x, [VECTORS["Paris"], VECTORS["paris"], VECTORS["paris"]], rtol=1e-6)
+    assert_allclose(x, [VECTORS["Paris"], VECTORS["paris"], VECTORS["paris"]], rtol=1e-6)
 
 
 def test_punctuation_is_left_out_and_contractions_are_split():
@@ -91,11 +94,11 @@ def test_punctuation_is_left_out_and_contractions_are_split():
 def test_words_with_blanks_in_them_are_not_taken_for_their_first_part(write):
     odd = f"the dog . 5 5 5\n{lines({'the': [1, 2, 3]})}".encode()
     path = write(b"zero 0 0 0\n" + odd)
-    np.testing.assert_array_equal(WordVectorEncoder(path).encode(["the"]), [[1, 2, 3]])
+    assert_array_equal(WordVectorEncoder(path).encode(["the"]), [[1, 2, 3]])
 
 
 def test_of_a_word_that_comes_twice_the_first_counts(write):
-    np.testing.assert_array_equal(WordVectorEncoder(write("a 1 2\na 3 4\n")).encode(["a"]), [[1, 2]])
+    assert_array_equal(WordVectorEncoder(write("a 1 2\na 3 4\n")).encode(["a"]), [[1, 2]])
 
 
 def test_what_is_out_of_vocabulary_is_counted_and_said(write, caplog):
@@ -109,7 +112,7 @@ def test_what_is_out_of_vocabulary_is_counted_and_said(write, caplog):
 def test_a_sentence_without_a_known_word_is_the_first_word_of_the_file(write, caplog):
     with caplog.at_level(logging.WARNING, logger="bertflow"):
         x = WordVectorEncoder(write(lines())).encode(["?!", "quux", "dog"])
-    np.testing.assert_allclose(x, [VECTORS["the"], VECTORS["the"], VECTORS["dog"]], rtol=1e-6)
+    assert_allclose(x, [VECTORS["the"], VECTORS["the"], VECTORS["dog"]], rtol=1e-6)
     assert caplog.messages[1] == (
         "2 of 3 sentences have no word with a vector; they are embedded as the first word of vectors.txt."
     )
@@ -162,7 +165,7 @@ def test_it_says_what_it_was_fitted_on(pooling, write):
     encoder = WordVectorEncoder(write(lines()), pooling).count_words(["the dog"])
     expected = hash_texts(["the dog"]) if pooling == "sif" else []
     assert isinstance(encoder, SentenceEncoder)
-    np.testing.assert_array_equal(encoder.fitted_hashes(), expected)
+    assert_array_equal(encoder.fitted_hashes(), expected)
     assert encoder.describe()["pooling"] == f"words-{pooling}"
 
 
@@ -207,13 +210,13 @@ def test_static_vectors_are_rows_of_the_embedding_matrix(tiny_bert):
     for sentence in sentences:
         ids = tokenizer(sentence, add_special_tokens=False)["input_ids"]
         expected.append(np.mean([matrix.weight[token].detach().numpy() for token in ids], axis=0))
-    np.testing.assert_allclose(StaticEncoder(tiny_bert).encode(sentences), expected, atol=1e-6)
+    assert_allclose(StaticEncoder(tiny_bert).encode(sentences), expected, atol=1e-6)
 
 
 def test_static_sif_weighs_as_the_transformer_does(tiny_bert):
     text = ["the dog sings", "the cat", "the the"]
     static = StaticEncoder(tiny_bert, "sif").count_tokens(text)
-    raw = TransformerEncoder(tiny_bert, "sif(0)", device="cpu").count_tokens(text)
+    raw = make(tiny_bert, "sif(0)").count_tokens(text)
     assert static.describe()["token_counts"] == raw.describe()["token_counts"]
-    np.testing.assert_array_equal(static.fitted_hashes(), raw.fitted_hashes())
+    assert_array_equal(static.fitted_hashes(), raw.fitted_hashes())
     assert isinstance(static, SentenceEncoder)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from numpy.testing import assert_allclose
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModel, AutoModelForTextEncoding, AutoTokenizer, PreTrainedTokenizerFast
@@ -14,6 +15,8 @@ from transformers import AutoModel, AutoModelForTextEncoding, AutoTokenizer, Pre
 from bertflow.encoder.architecture import FAMILIES
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
+
+from .conftest import make, require_near, require_same
 
 BLOCKS = 4
 SIZE = {
@@ -102,26 +105,24 @@ def some_sentences(name):
 def test_a_layer_of_the_truncated_model_is_that_of_the_whole(family, layer):
     name, folder, model = family
     sentences = some_sentences(name)
-    found = TransformerEncoder(folder, f"mean({layer})", device="cpu").encode(sentences)
+    found = make(folder, f"mean({layer})").encode(sentences)
     expected = [full_layer_mean(folder, model, sentence, layer) for sentence in sentences]
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-6)
+    assert_allclose(found, expected, rtol=1e-5, atol=2e-6)
 
 
 def test_a_saved_encoder_of_every_family_is_bit_identical(family, tmp_path):
     name, folder, _ = family
     sentences = some_sentences(name)
-    encoder = TransformerEncoder(folder, "mean(2,-2)", device="cpu")
+    encoder = make(folder, "mean(2,-2)")
     encoder.save(tmp_path / "saved")
-    np.testing.assert_array_equal(
-        TransformerEncoder(tmp_path / "saved", device="cpu").encode(sentences), encoder.encode(sentences)
-    )
+    require_same(make(tmp_path / "saved"), encoder, sentences)
 
 
 def test_the_longest_sentence_a_model_can_read_is_known(family):
     name, folder, _ = family
     # Positions up to the padding index are never used; MPNet's is 1 whatever its config says.
     reserved = {"roberta": 1, "xlm-roberta": 1, "mpnet": 2}.get(name, 0)
-    encoder = TransformerEncoder(folder, "mean(1)", device="cpu")
+    encoder = make(folder, "mean(1)")
     longest = 64 if name in ("t5", "mt5", "umt5") else 40 - reserved  # T5 counts none: what the tokenizer says
     assert encoder.describe()["max_length"] == longest
     assert np.isfinite(encoder.encode(["dog " * 60])).all()
@@ -140,9 +141,9 @@ def test_the_families_listed_are_the_families_tested():
 @pytest.mark.parametrize("family", ["gpt2"], indirect=True)
 def test_a_model_without_padding_and_special_tokens_reads_each_sentence_as_if_alone(refusal, family):
     name, folder, _ = family
-    encoder = TransformerEncoder(folder, "last-token", device="cpu")
+    encoder = make(folder, "last-token")
     alone = np.concatenate([encoder.encode([sentence]) for sentence in some_sentences(name)])
-    np.testing.assert_allclose(encoder.encode(some_sentences(name)), alone, rtol=1e-5, atol=1e-6)
+    require_near(encoder.encode(some_sentences(name)), alone)
     assert refusal(encoder.encode, ["a dog", ""]) == ("Sentence 1 ('') has no tokens for this model. Leave it out.")
 
 
@@ -169,8 +170,8 @@ def test_the_pooler_is_the_models_own(tiny_bert):
     inputs = AutoTokenizer.from_pretrained(tiny_bert)("the dog sings", return_tensors="pt")
     with torch.no_grad():
         expected = AutoModel.from_pretrained(tiny_bert)(**inputs).pooler_output
-    encoder = TransformerEncoder(tiny_bert, "pooler", device="cpu")
-    np.testing.assert_allclose(encoder.encode(["the dog sings"]), expected, rtol=1e-5, atol=1e-6)
+    encoder = make(tiny_bert, "pooler")
+    require_near(encoder.encode(["the dog sings"]), expected)
 
 
 @pytest.mark.parametrize("family", ["distilbert", "electra", "gpt2", "modernbert"], indirect=True)

@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from transformers import AutoModel, AutoTokenizer, RobertaConfig, RobertaModel, RobertaTokenizer
 
 from bertflow.encoder.pooling import pool
-from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.encoder.words import encode_words, word_places
+
+from .conftest import make
 
 SENTENCES = [
     ["the", "big", "dogs", "sings", "."],
@@ -22,7 +24,7 @@ LAYERS = {"mean(2)": [2], "cls(3)": [3], "last-token(1)": [1], "max(0)": [0], "c
 
 
 def open_encoder(folder, **options):
-    return TransformerEncoder(folder, device="cpu", **options)
+    return make(folder, **options)
 
 
 def by_transformers(folder, sentences, pooling):
@@ -44,7 +46,7 @@ def by_transformers(folder, sentences, pooling):
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_a_word_is_its_pieces_in_transformers_own_hidden_states(pooling, tiny_bert):
     found = encode_words(open_encoder(tiny_bert), SENTENCES, POOLINGS)[pooling]
-    np.testing.assert_allclose(found, by_transformers(tiny_bert, SENTENCES, pooling), atol=2e-5)
+    assert_allclose(found, by_transformers(tiny_bert, SENTENCES, pooling), atol=2e-5)
 
 
 def test_where_words_have_no_memory_half_as_many_are_read_at_a_time(tiny_bert, monkeypatch, caplog):
@@ -58,7 +60,7 @@ def test_where_words_have_no_memory_half_as_many_are_read_at_a_time(tiny_bert, m
         return pool(*arguments)
 
     monkeypatch.setattr("bertflow.encoder.words.pool", first_without_memory)
-    np.testing.assert_allclose(encode_words(encoder, SENTENCES, ["mean(2)"])["mean(2)"], expected, atol=1e-5)
+    assert_allclose(encode_words(encoder, SENTENCES, ["mean(2)"])["mean(2)"], expected, atol=1e-5)
     assert "has no memory for 3 sentences" in caplog.text
 
 
@@ -66,15 +68,13 @@ def test_batches_and_their_order_do_not_matter(tiny_bert, monkeypatch):
     sentences = [SENTENCES[at % 3][: 1 + at % 7] for at in range(40)]
     whole = encode_words(open_encoder(tiny_bert), sentences, ["mean(4)"])["mean(4)"]
     monkeypatch.setattr("bertflow.encoder.batching.TOKEN_BUDGETS", {"cpu": 12})
-    np.testing.assert_allclose(
-        encode_words(open_encoder(tiny_bert), sentences, ["mean(4)"])["mean(4)"], whole, atol=1e-5
-    )
+    assert_allclose(encode_words(open_encoder(tiny_bert), sentences, ["mean(4)"])["mean(4)"], whole, atol=1e-5)
 
 
 def test_a_prompt_stands_before_the_words_and_is_none_of_them(tiny_bert):
     encoder = open_encoder(tiny_bert, prompt="red cat ")
     behind = by_transformers(tiny_bert, [["red", "cat", "the", "dogs"]], "mean(2)")[2:]
-    np.testing.assert_allclose(encode_words(encoder, [["the", "dogs"]], ["mean(2)"])["mean(2)"], behind, atol=2e-5)
+    assert_allclose(encode_words(encoder, [["the", "dogs"]], ["mean(2)"])["mean(2)"], behind, atol=2e-5)
 
 
 def test_words_behind_the_longest_input_and_words_without_pieces_are_left_out(tiny_bert):
@@ -103,4 +103,4 @@ def test_a_tokenizer_of_bytes_gives_each_word_its_own_pieces(tmp_path):
     own = AutoModel.from_pretrained(tmp_path).eval()(ids).last_hidden_state[0].detach()
     assert len(own) == 2 + 3 + 2 + 4 + 1  # the space before the euro sign is a piece, and no word's
     expected = [own[start:stop].mean(0) for start, stop in ((1, 4), (4, 6), (7, 10), (10, 11))]
-    np.testing.assert_allclose(found[:4], np.stack(expected), atol=2e-5)
+    assert_allclose(found[:4], np.stack(expected), atol=2e-5)
