@@ -13,6 +13,11 @@ def read_json(path):
     return json.loads(path.read_text("utf-8"))
 
 
+def imported(name, scope="function"):
+    """A fixture that is a file of the benchmarks."""
+    return pytest.fixture(scope=scope)(lambda benchmark: benchmark(name))
+
+
 @pytest.fixture(scope="package")
 def benchmark():
     """A function that imports a file of the benchmarks by its name."""

@@ -11,22 +11,9 @@ from bertflow.flow.glow import build_glow
 from bertflow.onednn import Linear
 from bertflow.training.recipe import RELEASED_GLOW, resolve
 
-from .conftest import read_json
+from .conftest import imported, read_json
 
-
-@pytest.fixture
-def stock(benchmark):
-    return benchmark("bench_stock")
-
-
-@pytest.fixture
-def timing(benchmark):
-    return benchmark("bench_timing")
-
-
-@pytest.fixture
-def page(benchmark):
-    return benchmark("bench_page")
+stock, timing, page = (imported(f"bench_{name}") for name in ("stock", "timing", "page"))
 
 
 def pushed(flow, scale=0.05):
@@ -41,9 +28,8 @@ def rows(n, dim):
     return torch.randn(n, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
 
 
-OWN = {
-    (dim, levels): GlowConfig(levels=levels, hidden=8, permutation="lu") for dim, levels in ((16, 1), (64, 3), (384, 2))
-}
+SIZES = ((16, 1), (64, 3), (384, 2))
+OWN = {(dim, levels): GlowConfig(levels=levels, hidden=8, permutation="lu") for dim, levels in SIZES}
 OWN |= {(48, preset): resolve(preset).glow for preset in ("default", "paper-tf")}
 
 

@@ -5,12 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import read_json
+from .conftest import imported, read_json
 
-
-@pytest.fixture
-def growth(benchmark):
-    return benchmark("growth")
+growth = imported("growth")
 
 
 def points(growth, cost, memory=lambda n: 100.0):
@@ -23,15 +20,15 @@ def test_the_exponent_is_that_of_the_largest_sizes(growth, exponent):
     assert growth.slope(found, "rows", "seconds") == pytest.approx(exponent)
 
 
-@pytest.mark.parametrize(
-    ("cost", "memory", "said"),
-    [
-        (lambda n: 1e-6 * n, lambda n: 100.0, []),
-        (lambda n: 1e-6 * n * math.log(n), lambda n: 100.0, []),
-        (lambda n: 1e-9 * n**1.5, lambda n: 100.0, ["faster than n log n"]),
-        (lambda n: 1e-6 * n, lambda n: n / 1e3, ["should be flat"]),
-    ],
-)
+GROWING = [
+    (lambda n: 1e-6 * n, lambda n: 100.0, []),
+    (lambda n: 1e-6 * n * math.log(n), lambda n: 100.0, []),
+    (lambda n: 1e-9 * n**1.5, lambda n: 100.0, ["faster than n log n"]),
+    (lambda n: 1e-6 * n, lambda n: n / 1e3, ["should be flat"]),
+]
+
+
+@pytest.mark.parametrize(("cost", "memory", "said"), GROWING)
 def test_what_grows_too_fast_is_marked(growth, cost, memory, said):
     found = {"step": "fit", "rows": points(growth, cost, memory), "width": points(growth, cost)}
     row = " ".join(growth.judged(found))

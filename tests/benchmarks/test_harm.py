@@ -33,15 +33,15 @@ def test_the_page_says_what_is_kept(harm):
     assert page == (FOLDER / "harm.md").read_text("utf-8")
 
 
-@pytest.mark.parametrize(
-    ("purpose", "cells"),
-    [
-        ("search", [("fix search", "search", ("inner", "plain")), ("fix search", "search", ("inner cls",))]),
-        ("topic", [("fix topic", "topic", ALL)]),
-        ("similarity", [("fix similarity", "pairs", ALL)]),
-        ("all", [("fix", "search", ALL), ("fix", "topic", ALL)]),
-    ],
-)
+CELLS = {
+    "search": [("fix search", "search", ("inner", "plain")), ("fix search", "search", ("inner cls",))],
+    "topic": [("fix topic", "topic", ALL)],
+    "similarity": [("fix similarity", "pairs", ALL)],
+    "all": [("fix", "search", ALL), ("fix", "topic", ALL)],
+}
+
+
+@pytest.mark.parametrize(("purpose", "cells"), CELLS.items())
 def test_what_a_substitute_changed_is_what_was_measured(purpose, cells):
     explored = " ".join((FOLDER / "EXPLORED.md").read_text("utf-8").split())
     assert all(one in explored for one in OUTSIDE)
@@ -115,14 +115,14 @@ def test_a_mean_takes_the_place_of_one_token_for_search_if_the_encoder_spreads_o
     assert (advice.shape.steep, advice.system) == (True, system)
 
 
-@pytest.mark.parametrize(
-    ("pooling", "purpose", "system"),
-    [
-        ("mean(1,2)", None, "faint-sif+ridge(50)"),
-        ("mean(1,2)", "topic", "soft-sif+ridge(16)"),
-        ("cls(3)", None, "ridge(50)"),
-    ],
-)
+GENTLY = [
+    ("mean(1,2)", None, "faint-sif+ridge(50)"),
+    ("mean(1,2)", "topic", "soft-sif+ridge(16)"),
+    ("cls(3)", None, "ridge(50)"),
+]
+
+
+@pytest.mark.parametrize(("pooling", "purpose", "system"), GENTLY)
 def test_narrow_text_has_a_gentle_map_if_few_directions_hold_the_variance(
     harm, minilm, monkeypatch, pooling, purpose, system
 ):

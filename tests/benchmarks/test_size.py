@@ -66,7 +66,7 @@ def test_a_rise_is_kept_with_a_reason_alone(size, monkeypatch, capsys):
     for option in ([], ["--write"]):
         code, (said, what_to_do) = run(*make, *option)
         assert code == 1
-        assert said == ("size: bertflow/*.py: 11 lines, 1 above the budget of 10; 58 tokens, 3 above the budget of 55.")
+        assert said == "size: bertflow/*.py: 11 lines, 1 above the budget of 10; 58 tokens, 3 above the budget of 55."
         assert what_to_do == 'size: shrink it, or say what it buys with --raise "REASON".'
     assert run(*make, "--raise", "x")[0] == 0
     path.write_text("x = 1\n")
