@@ -14,14 +14,13 @@ from bertflow.encoder.device import LOCAL_RANKS, Landing, ahead, parts, resolve_
 from bertflow.errors import DataError
 
 from ..texts import NOUNS as WORDS
-from .conftest import make
 
 SENTENCES = [" ".join(WORDS[(row + at) % 6] for at in range(row % 9)) for row in range(50)]
 
 
 @pytest.fixture
-def encoder(tiny_bert):
-    return make(tiny_bert, "mean(1,4)")
+def encoder(tiny):
+    return tiny("mean(1,4)")
 
 
 @pytest.fixture
@@ -31,16 +30,16 @@ def in_parts(monkeypatch):
     monkeypatch.setattr(device, "PARTS", (4, 20))
 
 
-@pytest.mark.parametrize(
-    ("environment", "gpus", "expected"),
-    [
-        ({}, 4, "cuda:0"),
-        ({"LOCAL_RANK": "3"}, 4, "cuda:3"),  # torchrun
-        ({"SLURM_LOCALID": "2"}, 4, "cuda:2"),
-        ({"SLURM_LOCALID": "2"}, 1, "cuda:0"),  # each process is shown its own GPU alone
-        ({"LOCAL_RANK": "1", "SLURM_LOCALID": "0"}, 4, "cuda:1"),  # torchrun in a SLURM job
-    ],
-)
+SHARED = [
+    ({}, 4, "cuda:0"),
+    ({"LOCAL_RANK": "3"}, 4, "cuda:3"),  # torchrun
+    ({"SLURM_LOCALID": "2"}, 4, "cuda:2"),
+    ({"SLURM_LOCALID": "2"}, 1, "cuda:0"),  # each process is shown its own GPU alone
+    ({"LOCAL_RANK": "1", "SLURM_LOCALID": "0"}, 4, "cuda:1"),  # torchrun in a SLURM job
+]
+
+
+@pytest.mark.parametrize(("environment", "gpus", "expected"), SHARED)
 def test_processes_that_share_a_machine_take_a_gpu_each(environment, gpus, expected, monkeypatch):
     for name in LOCAL_RANKS:
         monkeypatch.delenv(name, raising=False)
@@ -111,8 +110,8 @@ def test_text_in_parts_has_the_same_embeddings(tiny_bert, encoder, monkeypatch):
 
 
 @pytest.mark.usefixtures("in_parts")
-def test_what_is_said_of_text_in_parts_is_said_once(tiny_bert, caplog):
-    make(tiny_bert, max_length=6).encode(SENTENCES)
+def test_what_is_said_of_text_in_parts_is_said_once(tiny, caplog):
+    tiny(max_length=6).encode(SENTENCES)
     assert caplog.messages == [
         "Cut: 20 of 50 sentences, at max_length=6 tokens. To read whole sentences, use chunks or a larger max_length.",
         "Empty, and embedded by special tokens alone: 6 of 50 sentences.",
@@ -187,8 +186,8 @@ def test_one_sentence_that_has_no_room_is_an_error(refusal, encoder, small_memor
     )
 
 
-def test_tf32_is_on_in_the_model_alone(tiny_bert):
-    encoder = make(tiny_bert, dtype="tf32")
+def test_tf32_is_on_in_the_model_alone(tiny):
+    encoder = tiny(dtype="tf32")
     seen, products = [], torch.backends.cuda.matmul
     before = products.fp32_precision
     encoder.stack.model.register_forward_pre_hook(lambda *_: seen.append(products.fp32_precision))
@@ -196,4 +195,4 @@ def test_tf32_is_on_in_the_model_alone(tiny_bert):
     assert set(seen) == {"tf32"}
     assert products.fp32_precision == before == "none"
     assert encoder.describe()["dtype"] == "tf32"
-    assert_array_equal(x, make(tiny_bert).encode(SENTENCES))
+    assert_array_equal(x, tiny().encode(SENTENCES))

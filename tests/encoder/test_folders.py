@@ -10,7 +10,7 @@ import pytest
 from huggingface_hub import constants
 from numpy.testing import assert_array_equal
 from safetensors.torch import load_file, save_file
-from transformers import AutoTokenizer, T5Config, T5EncoderModel
+from transformers import T5Config, T5EncoderModel
 
 from bertflow.encoder.transformer import StaticEncoder, TransformerEncoder
 from bertflow.errors import DataError, UsageError
@@ -29,31 +29,30 @@ def model(tiny_bert, tmp_path):
 
 def make_sentence_transformers(folder, pooling, last="Normalize", inside=""):
     """Turn a model folder into one as sentence-transformers writes."""
-    types = ["sentence_transformers.models.Transformer", "sentence_transformers.models.Pooling", last]
+    kinds = [("Transformer", inside), ("Pooling", "1_Pooling"), (last, "2_Last")]
     modules = [
-        {"idx": 0, "name": "0", "path": inside, "type": types[0]},
-        {"idx": 1, "name": "1", "path": "1_Pooling", "type": types[1]},
+        {"idx": k, "name": str(k), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for k, (kind, path) in enumerate(kinds)
+        if kind
     ]
-    if last:
-        modules.append({"idx": 2, "name": "2", "path": "2_Last", "type": f"sentence_transformers.models.{last}"})
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling/config.json").write_text(json.dumps(pooling))
     return folder
 
 
-@pytest.mark.parametrize(
-    ("config", "pooling"),
-    [
-        ({"word_embedding_dimension": 16, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls"),
-        ({"word_embedding_dimension": 16, "pooling_mode_cls_token": False, "pooling_mode_max_tokens": True}, "max"),
-        ({"pooling_mode_mean_tokens": True}, "mean"),
-        ({"pooling_mode_lasttoken": True}, "last-token"),
-        ({"embedding_dimension": 16, "pooling_mode": "mean", "include_prompt": True}, "mean"),
-        ({"embedding_dimension": 16, "pooling_mode": "lasttoken"}, "last-token"),
-        ({"embedding_dimension": 16, "pooling_mode": ["cls"]}, "cls"),
-    ],
-)
+BROUGHT = [
+    ({"word_embedding_dimension": 16, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls"),
+    ({"word_embedding_dimension": 16, "pooling_mode_cls_token": False, "pooling_mode_max_tokens": True}, "max"),
+    ({"pooling_mode_mean_tokens": True}, "mean"),
+    ({"pooling_mode_lasttoken": True}, "last-token"),
+    ({"embedding_dimension": 16, "pooling_mode": "mean", "include_prompt": True}, "mean"),
+    ({"embedding_dimension": 16, "pooling_mode": "lasttoken"}, "last-token"),
+    ({"embedding_dimension": 16, "pooling_mode": ["cls"]}, "cls"),
+]
+
+
+@pytest.mark.parametrize(("config", "pooling"), BROUGHT)
 def test_a_sentence_transformers_folder_brings_its_pooling(model, config, pooling):
     found = TransformerEncoder(make_sentence_transformers(model, config))
     assert found.describe()["pooling"] == pooling
@@ -71,16 +70,16 @@ def test_what_sentence_transformers_itself_writes_is_read(tiny_bert, tmp_path):
     require_near(ours.encode(SENTENCES), theirs.encode(SENTENCES))
 
 
-@pytest.mark.parametrize(
-    ("settings", "length"),
-    [
-        ({"max_seq_length": 32, "do_lower_case": False}, 32),
-        ({"max_seq_length": 500}, 64),
-        ({"max_seq_length": None}, 64),
-        ({}, 64),
-        (None, 64),
-    ],
-)
+LONGEST = [
+    ({"max_seq_length": 32, "do_lower_case": False}, 32),
+    ({"max_seq_length": 500}, 64),
+    ({"max_seq_length": None}, 64),
+    ({}, 64),
+    (None, 64),
+]
+
+
+@pytest.mark.parametrize(("settings", "length"), LONGEST)
 def test_a_sentence_transformers_folder_brings_its_longest_sentence(model, tiny_bert, settings, length):
     from sentence_transformers import SentenceTransformer
 
@@ -101,12 +100,11 @@ def test_a_sentence_transformers_folder_brings_its_longest_sentence(model, tiny_
 
 
 @pytest.mark.parametrize(("most", "length"), [(200, 200), (int(1e30), 128)])
-def test_without_a_length_of_its_own_a_folder_is_read_as_long_as_its_model_can(tiny_bert, tmp_path, most, length):
+def test_without_a_length_of_its_own_a_folder_is_read_as_long_as_its_model_can(bert_tokenizer, tmp_path, most, length):
     size = {"vocab_size": 40, "d_model": 16, "d_kv": 4, "num_heads": 4, "num_layers": 2, "d_ff": 32}
     T5EncoderModel(T5Config(**size)).save_pretrained(tmp_path)
-    tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
-    tokenizer.model_max_length = most
-    tokenizer.save_pretrained(tmp_path)
+    bert_tokenizer.model_max_length = most
+    bert_tokenizer.save_pretrained(tmp_path)
     make_sentence_transformers(tmp_path, {"pooling_mode": "mean"})
     assert make(tmp_path).describe()["max_length"] == length
 
@@ -238,9 +236,8 @@ def test_several_weight_files_are_hashed_in_the_order_of_their_names(model):
 @pytest.mark.parametrize("name", ["./nothing", "~/no such folder", "/no/such/folder", "a/b/c", "bertflow/nothing"])
 def test_a_missing_folder_is_not_looked_for_on_the_hub(refusal, name, monkeypatch, pytestconfig):
     monkeypatch.chdir(pytestconfig.rootpath)
-    assert refusal(TransformerEncoder, name) == (
-        f"The model folder {name} does not exist. Give an existing folder, or a hub id."
-    )
+    said = refusal(TransformerEncoder, name)
+    assert said == f"The model folder {name} does not exist. Give an existing folder, or a hub id."
 
 
 def test_damaged_token_counts_are_named(tiny_bert, tmp_path):
@@ -310,6 +307,5 @@ def test_a_name_that_is_no_hub_id_is_said():
 
 
 def test_a_folder_has_no_revision(refusal, tiny_bert):
-    assert refusal(TransformerEncoder, tiny_bert, error=UsageError, revision="main") == (
-        f"A revision ('main') is for hub ids, but {tiny_bert} is a folder. Leave it out."
-    )
+    said = refusal(TransformerEncoder, tiny_bert, error=UsageError, revision="main")
+    assert said == f"A revision ('main') is for hub ids, but {tiny_bert} is a folder. Leave it out."

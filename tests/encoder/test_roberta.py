@@ -1,5 +1,7 @@
 """A RoBERTa with byte-level BPE, through all that reads it: it tells cases, marks spaces, counts positions from 2."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -70,7 +72,7 @@ def test_counts_by_word_are_those_of_a_word_inside_a_sentence_and_cases_are_name
 
 
 def test_words_are_found_by_their_places_in_the_text(tiny_roberta, model, tokenizer):
-    words = ["Dog", "naïve", "café", "and", "the", "red-green"]
+    words = ["Dog", "naïve", "café", "€", "and", "the", "red-green"]
     ids, hidden = states(model, tokenizer, " ".join(words), 2)
     # What stands before a word has as many tokens as it has without the word: byte-level BPE cuts at spaces.
     ends = [len(tokenizer(" ".join(words[: k + 1]), add_special_tokens=False)["input_ids"]) for k in range(len(words))]
@@ -78,6 +80,7 @@ def test_words_are_found_by_their_places_in_the_text(tiny_roberta, model, tokeni
     assert (ends[-1], spans[1][1] - spans[1][0] > 1) == (len(ids) - 2, True)
     found = encode_words(make(tiny_roberta), [words], ["mean(2)"])["mean(2)"]
     space = tokenizer.convert_tokens_to_ids("\u0120")  # one that is a token of its own is no piece of a word
+    assert ids.count(space) == 2
     pieces = [[1 + at for at in range(*span) if ids[1 + at] != space] for span in spans]
     expected = [hidden[at].mean(0).numpy() for at in pieces]
     assert_allclose(found, expected, atol=1e-5)
@@ -123,21 +126,21 @@ def test_word_frequencies_reach_its_words(tiny_roberta):
 
 
 @pytest.mark.parametrize("pooling", ["first-last-avg", "content(2)", "sif(2)", "denoised-mask"])
-def test_sentence_transformers_gives_the_same(tiny_roberta, pooling, tmp_path):
+def test_sentence_transformers_gives_the_same(tiny_roberta, pooling):
     encoder = make(tiny_roberta, pooling)
     encoder.count_missing(SENTENCES)
-    folder = write_export(encoder, tmp_path / "out", "sentence-transformers").folder
+    folder = write_export(encoder, Path("out"), "sentence-transformers").folder
     model = load_sentence_transformer(folder, device="cpu")
     assert_allclose(model.encode(SENTENCES), encoder.encode(SENTENCES), atol=1e-5)
-    encoder.save(tmp_path / "saved")
-    again = bertflow.load(tmp_path / "saved", device="cpu")
+    encoder.save("saved")
+    again = bertflow.load("saved", device="cpu")
     require_same(again, encoder, SENTENCES)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["first-last-avg", "sif(2)", "denoised-mask"])
-def test_onnx_gives_the_same(tiny_roberta, pooling, tmp_path):
+def test_onnx_gives_the_same(tiny_roberta, pooling):
     encoder = make(tiny_roberta, pooling)
     encoder.count_missing(SENTENCES)
-    found = OnnxEncoder(write_export(encoder, tmp_path / "out", "onnx").folder).encode(SENTENCES)
+    found = OnnxEncoder(write_export(encoder, Path("out"), "onnx").folder).encode(SENTENCES)
     assert_allclose(found, encoder.encode(SENTENCES), atol=1e-5)
