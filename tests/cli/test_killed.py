@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from bertflow.cli import main as bertflow
 from bertflow.records import read_record
 
-from .conftest import NOUNS
+from .conftest import NOUNS, write_table
 
 ROWS = [(f"the {a} {one} sleeps in the {other} .", f"a {one} in the {other}", label) for one in NOUNS for other in NOUNS
         for a, label in (("big", "entailment"), ("small", "neutral"), ("red", "contradiction"))]  # fmt: skip
@@ -76,7 +76,7 @@ def require_equal(folder, whole):
 @pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_run_that_is_killed_at_random_moments_comes_to_the_same_end(command, tiny_bert, tmp_path, killer):
-    (tmp_path / "rows.tsv").write_text("premise\thypothesis\tlabel\n" + "".join("\t".join(row) + "\n" for row in ROWS))
+    write_table(tmp_path / "rows.tsv", "premise hypothesis label", ROWS)
     (tmp_path / "rows.txt").write_text("".join(f"{row[0]}\n" for row in ROWS))
     given = [word.format(tmp_path / "rows") for word in COMMANDS[command]]
     arguments = [*given, f"--encoder.model={tiny_bert}", *SHARED]

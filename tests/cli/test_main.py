@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import warnings
-from pathlib import Path
 
 import pytest
 from safetensors import SafetensorError
@@ -15,6 +14,8 @@ import bertflow
 from bertflow.cli.commands import COMMANDS
 from bertflow.cli.program import RANKS, announced, main, run
 from bertflow.errors import DataError, MissingExtraError, ThresholdMissedError, UnknownNameError
+
+from .conftest import ROOT
 
 
 def test_a_name_that_is_not_public_is_an_attribute_error():
@@ -144,32 +145,32 @@ PROGRAM = "from bertflow.cli import main; sys.exit(main())"
 def stopped(folder, script, *argv):
     """What Python says until something slow is loaded."""
     command = [sys.executable, "-c", STOPPED + script, *argv]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False).stderr
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder).stderr
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("fix minilm text.txt --seed 1", "bertflow fix minilm text.txt: look at the cosines"),
-        ("search ask faq.index how", "bertflow search ask faq.index how: rank the answers for a question\n"),
-        ("search build faq.index", "bertflow search build faq.index: embed answers into a new index\n"),
-        ("search", "bertflow search: keep known answers in an index"),
-        ("train --output run", "bertflow train: fit a flow"),
-        ("demo", "bertflow demo: calibrate a small real BERT"),
-    ],
-)
+ANNOUNCED = {
+    "fix minilm text.txt --seed 1": "bertflow fix minilm text.txt: look at the cosines",
+    "search ask faq.index how": "bertflow search ask faq.index how: rank the answers for a question\n",
+    "search build faq.index": "bertflow search build faq.index: embed answers into a new index\n",
+    "search": "bertflow search: keep known answers in an index",
+    "train --output run": "bertflow train: fit a flow",
+    "demo": "bertflow demo: calibrate a small real BERT",
+}
+
+
+@pytest.mark.parametrize(("line", "said"), ANNOUNCED.items())
 def test_a_program_says_what_it_will_do_before_anything_slow_is_loaded(line, said, tmp_path):
     assert stopped(tmp_path, PROGRAM, *line.split()).startswith(said)
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("fix", "An encoder and a text are needed, as `bertflow fix MODEL TEXT`. Give both, or --vectors."),
-        ("fix minilm empty.txt", "empty.txt should hold sentences, but holds none. Give text."),
-        ("fix minilm empty.csv", "empty.csv should hold sentences, but holds none. Give text."),
-    ],
-)
+WITHOUT_TEXT = {
+    "fix": "An encoder and a text are needed, as `bertflow fix MODEL TEXT`. Give both, or --vectors.",
+    "fix minilm empty.txt": "empty.txt should hold sentences, but holds none. Give text.",
+    "fix minilm empty.csv": "empty.csv should hold sentences, but holds none. Give text.",
+}
+
+
+@pytest.mark.parametrize(("line", "said"), WITHOUT_TEXT.items())
 def test_without_text_fix_ends_before_anything_slow_is_loaded(line, said, tmp_path):
     for name in ("empty.txt", "empty.csv"):
         (tmp_path / name).touch()
@@ -178,8 +179,7 @@ def test_without_text_fix_ends_before_anything_slow_is_loaded(line, said, tmp_pa
 
 @pytest.mark.parametrize("script", ["train", "evaluate"])
 def test_a_script_does_so_as_well(script, tmp_path):
-    path = Path(__file__).parents[2] / f"{script}.py"
-    said = stopped(tmp_path, f"import runpy; runpy.run_path({str(path)!r}, run_name='__main__')", "no model")
+    said = stopped(tmp_path, f"import runpy; runpy.run_path('{ROOT / script}.py', run_name='__main__')", "no model")
     assert said.startswith(f"bertflow {script} 'no model': {COMMANDS[script].does}\n")
 
 

@@ -65,6 +65,6 @@ def test_a_signal_in_the_middle_of_a_write_leaves_nothing_half_written(job, numb
 )
 def test_output_that_nobody_takes(end, code, said, place):
     command = f"{sys.executable} -m bertflow tokens dog --model BERT {end}"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert (done.returncode, done.stderr.count("\n")) == (code, 1 + bool(said)), "what is done, then what went wrong"
     assert said in done.stderr
