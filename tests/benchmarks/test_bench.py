@@ -1,30 +1,19 @@
 """What the benchmarks compare is the same mathematics; how fast it is, is not for a test to say."""
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
+from torch.testing import assert_close
 
 from bertflow.flow import GlowConfig
 from bertflow.flow.glow import build_glow
 from bertflow.onednn import Linear
 from bertflow.training.recipe import RELEASED_GLOW, resolve
 
+from .conftest import imported, read_json
 
-@pytest.fixture
-def stock(benchmark):
-    return benchmark("bench_stock")
-
-
-@pytest.fixture
-def timing(benchmark):
-    return benchmark("bench_timing")
-
-
-@pytest.fixture
-def page(benchmark):
-    return benchmark("bench_page")
+stock, timing, page = (imported(f"bench_{name}") for name in ("stock", "timing", "page"))
 
 
 def pushed(flow, scale=0.05):
@@ -39,9 +28,8 @@ def rows(n, dim):
     return torch.randn(n, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
 
 
-OWN = {
-    (dim, levels): GlowConfig(levels=levels, hidden=8, permutation="lu") for dim, levels in ((16, 1), (64, 3), (384, 2))
-}
+SIZES = ((16, 1), (64, 3), (384, 2))
+OWN = {(dim, levels): GlowConfig(levels=levels, hidden=8, permutation="lu") for dim, levels in SIZES}
 OWN |= {(48, preset): resolve(preset).glow for preset in ("default", "paper-tf")}
 
 
@@ -49,7 +37,7 @@ OWN |= {(48, preset): resolve(preset).glow for preset in ("default", "paper-tf")
 def test_nflows_own_parts_give_the_same_log_likelihood(case, stock):
     glow = pushed(build_glow(case[0], OWN[case])).double()
     theirs, x = stock.stock_of(glow).double(), rows(9, case[0])
-    torch.testing.assert_close(theirs.log_prob(x), glow.log_prob(x), rtol=0, atol=1e-10)
+    assert_close(theirs.log_prob(x), glow.log_prob(x), rtol=0, atol=1e-10)
 
 
 def test_the_plain_port_is_the_released_flow(stock):
@@ -68,7 +56,7 @@ def test_the_plain_port_is_the_released_flow(stock):
                 network.last.linear.weight.copy_(torch.randn(network.last.linear.weight.shape) / 8)
                 stack.last.copy_(network.last.linear.weight.T)
     x = rows(7, 32).float()
-    torch.testing.assert_close(port.log_prob(x), ours.log_prob(x), rtol=1e-5, atol=1e-4)
+    assert_close(port.log_prob(x), ours.log_prob(x), rtol=1e-5, atol=1e-4)
 
 
 def take(norm, actnorm):
@@ -110,5 +98,5 @@ def test_the_plain_loop_fits_its_flow(tiny_bert, stock):
 
 
 def test_the_page_quotes_the_results_that_are_kept(page):
-    results = json.loads((Path(page.__file__).parent / "results.json").read_text("utf-8"))
+    results = read_json(Path(page.__file__).parent / "results.json")
     assert page.section(results) in page.PAGE.read_text("utf-8")

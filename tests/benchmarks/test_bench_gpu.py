@@ -6,6 +6,8 @@ import json
 import pytest
 import torch
 
+from .conftest import read_json
+
 
 @pytest.fixture(scope="module")
 def bench(benchmark):
@@ -20,7 +22,7 @@ def test_all_parts_run_and_what_was_kept_before_stays(bench, tmp_path, capsys):
     before = {"NVIDIA H100": {"flow-step": {"conditions": {"cores": 16}, "seconds": 1, "rows": [row]}}}
     (tmp_path / "found.json").write_text(json.dumps(before))
     bench.main(["--device", "cpu", "--tiny", "--output", str(tmp_path / "found.json")])
-    kept = json.loads((tmp_path / "found.json").read_text())
+    kept = read_json(tmp_path / "found.json")
     (device,) = kept.keys() - before.keys()
     parts = kept[device]
     assert {**kept, **before} == kept
@@ -48,6 +50,6 @@ def test_without_a_gpu_it_says_so(bench, capsys):
 
 
 def test_the_page_quotes_what_is_kept(bench):
-    kept = json.loads(bench.RESULTS.read_text("utf-8")) if bench.RESULTS.exists() else {}
+    kept = read_json(bench.RESULTS) if bench.RESULTS.exists() else {}
     begin = importlib.import_module("bench_page").BEGIN.format("bench_gpu.py")
     assert f"{begin}\n{bench.section(kept)}\n" in bench.PAGE.read_text("utf-8")

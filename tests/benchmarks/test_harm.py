@@ -1,6 +1,5 @@
 """The harm suite: what its figures mean, in small, and that what it looks at was fixed."""
 
-import json
 import re
 
 import numpy as np
@@ -10,7 +9,7 @@ from bertflow.advise.likely import CHANGED
 from bertflow.advise.rules import GENTLE
 from bertflow.breadth import NARROW, RICH
 
-from .conftest import FOLDER
+from .conftest import FOLDER, read_json
 
 OUTSIDE = ("faint-sif` alone -2.5 (half-width over kinds 2.8) to +2.9", "faint-sif` alone -0.3 to +6.5 (")
 """Search by `mean(1,2)` on texts outside the suite, as EXPLORED.md writes it."""
@@ -30,23 +29,23 @@ def test_what_is_looked_at_is_what_was_fixed(harm):
 
 
 def test_the_page_says_what_is_kept(harm):
-    page = harm.page(json.loads((FOLDER / "harm.json").read_text("utf-8")))
+    page = harm.page(read_json(FOLDER / "harm.json"))
     assert page == (FOLDER / "harm.md").read_text("utf-8")
 
 
-@pytest.mark.parametrize(
-    ("purpose", "cells"),
-    [
-        ("search", [("fix search", "search", ("inner", "plain")), ("fix search", "search", ("inner cls",))]),
-        ("topic", [("fix topic", "topic", ALL)]),
-        ("similarity", [("fix similarity", "pairs", ALL)]),
-        ("all", [("fix", "search", ALL), ("fix", "topic", ALL)]),
-    ],
-)
+CELLS = {
+    "search": [("fix search", "search", ("inner", "plain")), ("fix search", "search", ("inner cls",))],
+    "topic": [("fix topic", "topic", ALL)],
+    "similarity": [("fix similarity", "pairs", ALL)],
+    "all": [("fix", "search", ALL), ("fix", "topic", ALL)],
+}
+
+
+@pytest.mark.parametrize(("purpose", "cells"), CELLS.items())
 def test_what_a_substitute_changed_is_what_was_measured(purpose, cells):
     explored = " ".join((FOLDER / "EXPLORED.md").read_text("utf-8").split())
     assert all(one in explored for one in OUTSIDE)
-    kept = [one for one in json.loads((FOLDER / "harm.json").read_text("utf-8")) if one["half"] == "final"]
+    kept = [one for one in read_json(FOLDER / "harm.json") if one["half"] == "final"]
     narrow = [one for one in kept if 0 < one["words"] < RICH or one["novelty"] > NARROW]
     said = re.findall(r"([-+]?\d+) to ([-+]\d+)", CHANGED[purpose])
     for ends, (method, use, encoders) in zip(said, cells, strict=True):
@@ -116,14 +115,14 @@ def test_a_mean_takes_the_place_of_one_token_for_search_if_the_encoder_spreads_o
     assert (advice.shape.steep, advice.system) == (True, system)
 
 
-@pytest.mark.parametrize(
-    ("pooling", "purpose", "system"),
-    [
-        ("mean(1,2)", None, "faint-sif+ridge(50)"),
-        ("mean(1,2)", "topic", "soft-sif+ridge(16)"),
-        ("cls(3)", None, "ridge(50)"),
-    ],
-)
+GENTLY = [
+    ("mean(1,2)", None, "faint-sif+ridge(50)"),
+    ("mean(1,2)", "topic", "soft-sif+ridge(16)"),
+    ("cls(3)", None, "ridge(50)"),
+]
+
+
+@pytest.mark.parametrize(("pooling", "purpose", "system"), GENTLY)
 def test_narrow_text_has_a_gentle_map_if_few_directions_hold_the_variance(
     harm, minilm, monkeypatch, pooling, purpose, system
 ):

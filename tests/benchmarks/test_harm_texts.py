@@ -6,7 +6,7 @@ from statistics import median
 
 import pytest
 
-from .conftest import FOLDER
+from .conftest import FOLDER, imported
 
 HALVES = ("choosing", "reporting", "confirming", "closing", "final")
 SMALL = {("captions", "closing"): 250, ("tickets", "closing"): 700}
@@ -30,9 +30,7 @@ FUNCTIONAL = """
 FUNCTION_WORDS = frozenset(FUNCTIONAL.split())
 
 
-@pytest.fixture(scope="module")
-def harm_texts(benchmark):
-    return benchmark("harm_texts")
+harm_texts = imported("harm_texts", "module")
 
 
 @pytest.fixture(scope="module")

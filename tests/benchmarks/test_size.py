@@ -1,9 +1,10 @@
 """The budgets that `make check` compares: what is counted as code, and that only what fell is kept without a reason."""
 
-import json
 import sys
 
 import pytest
+
+from .conftest import read_json
 
 CODE = '''"""Counted is not this, nor an import."""
 from .other import _hidden
@@ -35,7 +36,7 @@ def size(monkeypatch, tmp_path, benchmark):
     monkeypatch.setattr(module, "KEPT", tmp_path / "size.json")
     (tmp_path / "size.json").write_text('{"budgets": {}, "raised": {}}')
     (tmp_path / "bertflow").mkdir()
-    (tmp_path / "bertflow" / "one.py").write_text(CODE)
+    (tmp_path / "bertflow/one.py").write_text(CODE)
     return module
 
 
@@ -58,18 +59,18 @@ def test_what_is_counted(size):
 
 
 def test_a_rise_is_kept_with_a_reason_alone(size, monkeypatch, capsys):
-    make, path = [size, monkeypatch, capsys], size.ROOT / "bertflow" / "one.py"
+    make, path = [size, monkeypatch, capsys], size.ROOT / "bertflow/one.py"
     assert run(*make, "--raise", "it begins")[0] == 0
     assert run(*make) == (0, [run(*make)[1][0], "size: nothing is above its budget."])
     path.write_text(CODE + "x = 1\n")
     for option in ([], ["--write"]):
         code, (said, what_to_do) = run(*make, *option)
         assert code == 1
-        assert said == ("size: bertflow/*.py: 11 lines, 1 above the budget of 10; 58 tokens, 3 above the budget of 55.")
+        assert said == "size: bertflow/*.py: 11 lines, 1 above the budget of 10; 58 tokens, 3 above the budget of 55."
         assert what_to_do == 'size: shrink it, or say what it buys with --raise "REASON".'
     assert run(*make, "--raise", "x")[0] == 0
     path.write_text("x = 1\n")
     assert run(*make, "--write")[0] == 0
-    kept = json.loads((size.ROOT / "size.json").read_text())
+    kept = read_json(size.ROOT / "size.json")
     assert kept["budgets"]["bertflow/*.py"] == {"lines": 1, "tokens": 3}
     assert kept["raised"] == {"bertflow/*.py": "x", "form": "it begins"}

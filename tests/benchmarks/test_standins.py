@@ -1,27 +1,21 @@
 """What the tables of the stand-ins say is what was measured, and a miss is said."""
 
-import json
-from pathlib import Path
-
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from .conftest import FOLDER, imported, read_json
 
-
-@pytest.fixture
-def printed(benchmark):
-    return benchmark("standins_print")
+printed = imported("standins_print")
 
 
 @pytest.fixture(scope="module")
 def rows():
-    return [row for row in json.loads((ROOT / "benchmarks" / "standins.json").read_text("utf-8")) if "stand-in" in row]
+    return [row for row in read_json(FOLDER / "standins.json") if "stand-in" in row]
 
 
 @pytest.mark.parametrize(("page", "form"), [("README.md", "brief"), ("docs/results.md", "short")])
 def test_the_readme_and_the_results_have_the_same_figures(printed, rows, page, form):
     table = "\n".join(getattr(printed, form)(rows))
-    assert table in (ROOT / page).read_text("utf-8"), table
+    assert table in (FOLDER.parent / page).read_text("utf-8"), table
 
 
 def test_every_stand_in_has_a_name(printed, rows):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import FOLDER
+from .conftest import FOLDER, read_json
 
 STUDIES = sorted(path.stem for path in FOLDER.glob("*.py") if "STUDY = Study(" in path.read_text("utf-8"))
 
@@ -18,7 +18,7 @@ def test_what_is_kept_is_printed_without_measuring(name, benchmark, tmp_path, ca
     study.main(["--print", "--output", str(kept)])
     lines = capsys.readouterr().out.splitlines()
     assert sum(line.startswith("|") for line in lines) > 3
-    assert json.loads(Path(kept).read_text("utf-8")) == json.loads(study.kept.read_text("utf-8"))
+    assert read_json(Path(kept)) == read_json(study.kept)
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def counted(tmp_path, benchmark):
 def test_a_run_that_was_stopped_goes_on(counted, capsys, refusal):
     study, asked = counted
     assert "interrupted; what was measured is kept. Go on with --resume." in refusal(study.main, [], error=SystemExit)
-    assert json.loads(study.kept.read_text()) == [{"number": 1, "square": 1}]
+    assert read_json(study.kept) == [{"number": 1, "square": 1}]
     study.main(["--resume"])
     assert asked == [1, 2, 2, 3]
     assert capsys.readouterr().out == "1 4 9\n"
@@ -53,7 +53,7 @@ def test_a_row_takes_the_place_of_the_one_that_is_kept(counted):
     study, asked = counted
     study.kept.write_text(json.dumps([{"number": 1, "square": 0}, {"number": 5, "square": 25}]))
     study.main(["--only", "1"])
-    assert {row["number"]: row["square"] for row in json.loads(study.kept.read_text())} == {1: 1, 5: 25}
+    assert {row["number"]: row["square"] for row in read_json(study.kept)} == {1: 1, 5: 25}
     assert asked == [1]
 
 

@@ -1,8 +1,13 @@
 """What the tests of all commands share: command lines that work, and the small files that they read."""
 
+import json
 import os
 import shutil
+import socket
+import subprocess
+import sys
 import warnings
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -15,11 +20,14 @@ import pytest
 
 from bertflow.cli import main
 from bertflow.data import docstrings, lines
+from bertflow.data.sts_tasks import TASKS
 from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.encoder.model import BlockStack
 
 from ..texts import NOUNS
 
+ROOT = Path(__file__).resolve().parents[2]
+"""The folder of the repository."""
 SIZES = ("big", "red", "small", "green", "old", "tall")
 SENTENCES = [
     f"{a} {size} {noun} sleeps in the {end} ." for a in "az" for size in SIZES for noun in NOUNS for end in NOUNS
@@ -32,6 +40,33 @@ TRAINING = ["--trainer.enable_progress_bar=false", "--trainer.accelerator=cpu", 
 X = np.random.default_rng(0).normal(size=(300, 8)) @ np.random.default_rng(1).normal(size=(8, 8)) + 3
 X = X.astype("float32")
 """Embeddings of ``fit`` and ``transform``."""
+
+
+def read_json(path):
+    return json.loads(Path(path).read_text("utf-8"))
+
+
+def write_table(path, header, rows):
+    """Rows of cells below the names of their columns, with tabs between them."""
+    lines = ["\t".join(map(str, cells)) + "\n" for cells in (header.split(), *rows)]
+    Path(path).write_text("".join(lines), "utf-8")
+    return path
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def run_python(*arguments, **options):
+    """Run Python in a process of its own, which must succeed."""
+    command = [sys.executable, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
+    assert done.returncode == 0, done.stderr
+
+
+SCORED = "sentence1 sentence2 score"
 
 
 class RowEncoder(AbstractEncoder):
@@ -61,18 +96,16 @@ def inputs(tmp_path_factory, tiny_bert):
     (folder / "text.txt").write_text("\n".join(SENTENCES))
     (folder / "many_words.txt").write_text("\n".join(docstrings.PLAIN))
     # Those that match differ in the last word. No two classes have cosines so close that rounding could swap them.
-    rows = [f"{SENTENCES[k]}\t{SENTENCES[k + (1 if k % 2 else 109)]}\t{k % 2}\n" for k in range(110)]
-    (folder / "labels.tsv").write_text("sentence1\tsentence2\tlabel\n" + "".join(rows))
-    classes = [
-        f"{one}\t{one}\t{label}\n" for one in SENTENCES[:60] for label in ("entailment", "neutral", "contradiction")
-    ]
-    (folder / "nli.tsv").write_text("premise\thypothesis\tlabel\n" + "".join(classes))
-    (folder / "answers.tsv").write_text("id\ttext\ndogs\tthe dog sleeps .\n")
-    (folder / "more.tsv").write_text("id\ttext\ncats\tthe cat sleeps .\n")
-    (folder / "right.tsv").write_text("question\tid\nthe dog runs .\tdogs\n")
+    rows = [(SENTENCES[k], SENTENCES[k + (1 if k % 2 else 109)], k % 2) for k in range(110)]
+    write_table(folder / "labels.tsv", "sentence1 sentence2 label", rows)
+    classes = [(one, one, label) for one in SENTENCES[:60] for label in ("entailment", "neutral", "contradiction")]
+    write_table(folder / "nli.tsv", "premise hypothesis label", classes)
+    write_table(folder / "answers.tsv", "id text", [("dogs", "the dog sleeps .")])
+    write_table(folder / "more.tsv", "id text", [("cats", "the cat sleeps .")])
+    write_table(folder / "right.tsv", "question id", [("the dog runs .", "dogs")])
     (folder / "data").mkdir()
-    graded = [f"{one}\t{other}\t{k % 6}\n" for k, (one, other) in enumerate(pairwise(SENTENCES[:40]))]
-    (folder / "data" / "mine.tsv").write_text("sentence1\tsentence2\tscore\n" + "".join(graded))
+    graded = [(one, other, k % 6) for k, (one, other) in enumerate(pairwise(SENTENCES[:40]))]
+    write_table(folder / "data/mine.tsv", SCORED, graded)
     np.save(folder / "x.npy", np.random.default_rng(0).normal(size=(300, 8)).astype("float32"))
     lists = pa.array(np.load(folder / "x.npy").tolist(), pa.list_(pa.float32(), 8))
     lancedb.connect(folder / "db").create_table("docs", pa.table({"id": range(300), "vector": lists}))
@@ -94,15 +127,26 @@ MADE = (
 
 
 @pytest.fixture
-def place(inputs, tmp_path, monkeypatch):
-    """A working directory with the inputs, and ``out`` to write in."""
-    monkeypatch.chdir(tmp_path)
+def place(inputs, tmp_path):
+    """The working directory, with the inputs, and ``out`` to write in."""
     for path in inputs.iterdir():
         (tmp_path / path.name).symlink_to(path)
     (tmp_path / "faq.index").unlink()
     shutil.copy(inputs / "faq.index", tmp_path / "faq.index")  # it is changed
     (tmp_path / "out").mkdir()
     return tmp_path
+
+
+@pytest.fixture
+def sts(place, monkeypatch):
+    """Random pairs in place of every task of the papers."""
+    (place / "sts").mkdir()
+    rng = np.random.default_rng(0)
+    for name in TASKS:
+        texts = [[" ".join(rng.choice(NOUNS, rng.integers(1, 9))) for _ in range(40)] for _ in range(2)]
+        scores = rng.integers(10, 51, 40) / 10
+        write_table(place / "sts" / f"{name}.tsv", SCORED, zip(*texts, scores, strict=True))
+        monkeypatch.setitem(TASKS, name, replace(TASKS[name], pairs={"all": 40}))
 
 
 @pytest.fixture
@@ -138,6 +182,29 @@ def error_line(capsys):
         return lines[-1]
 
     return read
+
+
+@pytest.fixture
+def refused(error_line):
+    """Runs a command that must end with an exit code; gives the one line that says what is wrong."""
+    return lambda expected, *words: error_line(main([*map(str, words)]), expected)
+
+
+@pytest.fixture
+def trained(arguments, told):
+    """Trains with these options as well; gives what run.json says."""
+
+    def call(*options):
+        told(*arguments, *options)
+        return read_json("run/run.json")
+
+    return call
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    """Each test runs in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(autouse=True)

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -5,13 +7,14 @@ import bertflow
 from bertflow.cli import main
 from bertflow.export.targets import write_export
 
+from ..encoder.conftest import make
 from ..export.conftest import embedding_server
 from .test_export import TEXT
 
 
 @pytest.fixture(scope="module")
 def system(tiny_bert):
-    encoder = bertflow.TransformerEncoder(tiny_bert, pooling="mean(1,2)", device="cpu", max_length=48)
+    encoder = make(tiny_bert, pooling="mean(1,2)", max_length=48)
     return bertflow.CalibratedEncoder(encoder, bertflow.Whitening(15).fit_sentences(encoder, TEXT))
 
 
@@ -45,9 +48,9 @@ def test_unit_length_can_be_what_is_wanted(system, exported, capsys):
     assert doctor(exported, embedding_server(embed), "--normalized") == 0
 
 
-def test_folders_are_run_here(system, exported, tmp_path):
-    system.save(tmp_path / "calibrated")
-    system.encoder.save(tmp_path / "raw")
-    folders = (exported, tmp_path / "calibrated", tmp_path / "raw")
+def test_folders_are_run_here(system, exported):
+    system.save("calibrated")
+    system.encoder.save("raw")
+    folders = (exported, Path("calibrated"), Path("raw"))
     codes = [main(["doctor", "--golden", str(exported), "--model", str(folder)]) for folder in folders]
     assert codes == [0, 0, 4]

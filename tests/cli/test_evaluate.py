@@ -1,7 +1,7 @@
-import json
 import re
 import shutil
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,11 +11,12 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.closed_forms import Whitening
 from bertflow.cli import main
 from bertflow.data.pairs import load_pairs
-from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.evaluation.bm25 import bm25_scores
 
-from ..texts import NOUNS
+from ..encoder.conftest import make
+from ..texts import NOUNS, drawn
 from ..texts import TWELVE as WORDS
+from .conftest import SCORED, read_json, write_table
 
 FILES = ["lexical.json", "predictions.csv", "results.json", "results.md"]
 
@@ -24,28 +25,26 @@ FILES = ["lexical.json", "predictions.csv", "results.json", "results.md"]
 def data(tmp_path_factory):
     """Tables of two tasks that a user brings, of retrieval pairs and of binary pairs."""
     folder, rng = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
+
+    def text(n):
+        return " ".join(rng.choice(WORDS, n))
+
     for task in ("news", "chat"):
-        lines = [
-            f"{' '.join(rng.choice(WORDS, 4))}\t{' '.join(rng.choice(WORDS, 4))}\t{rng.integers(0, 6)}\tpart{at % 2}"
-            for at in range(40)
-        ]
-        (folder / f"{task}.tsv").write_text("\n".join(["sentence1\tsentence2\tscore\tsubset", *lines]) + "\n")
-    texts = [" ".join(rng.choice(WORDS, 4)) for _ in range(60)]  # as many pairs as STS-B has, of few sentences
-    lines = [f"{one}\t{other}\t{rng.integers(0, 6)}" for one, other in rng.choice(texts, (1379, 2))]
-    (folder / "stsb.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *lines]) + "\n")
-    pairs = [f"{' '.join(rng.choice(WORDS, 3))}\t{' '.join(rng.choice(WORDS, 5))}" for _ in range(20)]
-    (folder / "faq.tsv").write_text("\n".join(["query\ttext", *dict.fromkeys(pairs)]) + "\n")
-    labeled = [f"{' '.join(rng.choice(WORDS, 3))}\t{' '.join(rng.choice(WORDS, 5))}\t{at % 2}" for at in range(20)]
-    (folder / "qnli.tsv").write_text("\n".join(["a\tb\tlabel", *labeled]) + "\n")
+        rows = [(text(4), text(4), rng.integers(0, 6), f"part{at % 2}") for at in range(40)]
+        write_table(folder / f"{task}.tsv", f"{SCORED} subset", rows)
+    texts = [text(4) for _ in range(60)]  # as many pairs as STS-B has, of few sentences
+    rows = [(one, other, rng.integers(0, 6)) for one, other in rng.choice(texts, (1379, 2))]
+    write_table(folder / "stsb.tsv", SCORED, rows)
+    write_table(folder / "faq.tsv", "query text", dict.fromkeys((text(3), text(5)) for _ in range(20)))
+    write_table(folder / "qnli.tsv", "a b label", [(text(3), text(5), at % 2) for at in range(20)])
     return folder
 
 
 @pytest.fixture(scope="module")
 def fitted(tiny_bert, tmp_path_factory):
     folder = tmp_path_factory.mktemp("fitted") / "mine"
-    encoder = TransformerEncoder(tiny_bert, pooling="mean(1,2)", device="cpu")
-    sentences = [" ".join(np.random.default_rng(at).choice(WORDS, 4)) for at in range(30)]
-    CalibratedEncoder.fit(encoder, Whitening(n_components=4), sentences).save(folder)
+    encoder = make(tiny_bert, pooling="mean(1,2)")
+    CalibratedEncoder.fit(encoder, Whitening(n_components=4), drawn(WORDS, 30, 0, 4, 5)).save(folder)
     return folder
 
 
@@ -70,15 +69,15 @@ def test_it_is_called_from_python_with_names_or_encoders(tiny_bert, fitted, data
     assert repr(by_name).startswith("<Report: news: ")
 
 
-def test_results_are_written_and_equal_byte_for_byte(evaluate, fitted, tmp_path):
+def test_results_are_written_and_equal_byte_for_byte(evaluate, fitted):
     arguments = ["--tasks", "news", "--compare", "raw,whitening", "--lexical", "chat", "--resamples", "50", "--output"]
     for name in ("one", "two"):
-        assert evaluate(fitted, *arguments, tmp_path / name)[0] == 0
+        assert evaluate(fitted, *arguments, name)[0] == 0
     for name in FILES:
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
-    rows = json.loads((tmp_path / "one" / "results.json").read_text())["rows"]
+        assert (Path("one") / name).read_bytes() == (Path("two") / name).read_bytes()
+    rows = read_json("one/results.json")["rows"]
     assert {row["system"] for row in rows} == {"raw", "whitening", "mine"}
-    assert json.loads((tmp_path / "one" / "run.json").read_text())["arguments"][0] == str(fitted)
+    assert read_json("one/run.json")["arguments"][0] == str(fitted)
 
 
 def test_a_named_encoder_has_its_name_and_another_pooling_is_said(evaluate, tiny_bert, fitted):
@@ -90,15 +89,15 @@ def test_a_named_encoder_has_its_name_and_another_pooling_is_said(evaluate, tiny
     assert "Poolings differ (mean, mean(1,2)), so a difference may come from the pooling." in out
 
 
-def test_words_in_common_are_a_row_where_queries_are_ranked(evaluate, fitted, data, tmp_path):
+def test_words_in_common_are_a_row_where_queries_are_ranked(evaluate, fitted, data):
     faq = load_pairs(data / "faq.tsv", "retrieval")
-    _, out, _ = evaluate(fitted, "--tasks", "news", "--retrieval", data / "faq.tsv", "--output", tmp_path / "scores")
-    values = json.loads((tmp_path / "scores" / "results.json").read_text())["bm25"]
+    _, out, _ = evaluate(fitted, "--tasks", "news", "--retrieval", data / "faq.tsv", "--output", "scores")
+    values = read_json("scores/results.json")["bm25"]
     ranks = [(row >= row[at] - 1e-12).sum() for at, row in enumerate(bm25_scores(faq.second, faq.first))]
     assert values == pytest.approx({"hit@1": np.mean(np.equal(ranks, 1)), "mrr": np.mean(1 / np.array(ranks))})
     cells = ["-", f"{100 * values['hit@1']:.2f}", f"{100 * values['mrr']:.2f}", "-", "-"]
     assert next(line.split()[1:] for line in out.splitlines() if line.startswith(" bm25 ")) == cells
-    assert f". bm25: words in common. How each number was made: --details, or in {tmp_path}" in out
+    assert ". bm25: words in common. How each number was made: --details, or in scores" in out
     assert "bm25" not in evaluate(fitted, "--tasks", "news")[1]
 
 
@@ -113,21 +112,21 @@ def test_without_data_of_their_own_users_rank_docstrings(evaluate, fitted):
     assert higher in out
 
 
-def test_scores_below_zero_are_compared_with_nothing_that_was_not_run(evaluate, fitted, tmp_path):
-    same = "".join(f"{noun}\t{noun}\t{k}\n" for k, noun in enumerate(NOUNS))
-    other = "".join(f"{noun}\tthe big {other}\t{9 + k}\n" for k, (noun, other) in enumerate(pairwise(NOUNS)))
-    (tmp_path / "distances.tsv").write_text(f"sentence1\tsentence2\tscore\n{same}{other}")
-    code, out, _ = evaluate(fitted, "--tasks", tmp_path / "distances.tsv", "--compare", "raw")
+def test_scores_below_zero_are_compared_with_nothing_that_was_not_run(evaluate, fitted):
+    same = [(noun, noun, k) for k, noun in enumerate(NOUNS)]
+    other = [(noun, f"the big {other}", 9 + k) for k, (noun, other) in enumerate(pairwise(NOUNS))]
+    distances = write_table("distances.tsv", SCORED, same + other)
+    code, out, _ = evaluate(fitted, "--tasks", distances, "--compare", "raw")
     assert code == 0
     assert "is best (-" in out
     assert "bm25" not in out
 
 
-def test_pairs_that_repeat_others_are_told(evaluate, fitted, data, tmp_path):
+def test_pairs_that_repeat_others_are_told(evaluate, fitted, data):
     head, *rows = (data / "news.tsv").read_text().splitlines()
     for times in (1, 3):
-        (tmp_path / "mine.tsv").write_text("\n".join([head, *rows * times]))
-        _, _, err = evaluate(fitted, "--tasks", tmp_path / "mine.tsv")
+        Path("mine.tsv").write_text("\n".join([head, *rows * times]))
+        _, _, err = evaluate(fitted, "--tasks", "mine.tsv")
         told = f"note: mine: {2 * len(rows)} of {3 * len(rows)} pairs repeat others, so intervals are too narrow."
         assert (told in err) == (times == 3)
 
@@ -141,10 +140,8 @@ def test_a_missed_threshold_is_exit_code_4(evaluate, fitted, limit, code):
 
 
 def test_a_bad_line_is_named_and_no_other_task_is_scored(evaluate, tiny_bert, data):
-    line = "man\tdog\tmany"
     message = "line 5: a score should be a number, got 'many'. Repair the score or leave the pair out."
-    good = "".join(f"man\tdog\t{score}\n" for score in range(3))
-    (data / "bad.tsv").write_text(f"sentence1\tsentence2\tscore\n{good}{line}\n")
+    write_table(data / "bad.tsv", SCORED, [("man", "dog", score) for score in (0, 1, 2, "many")])
     leave = "With --skip_bad FILE such rows are left out and listed."
     assert evaluate(tiny_bert, "--tasks", "news,bad") == (3, "", f"error: {data / 'bad.tsv'}, {message} {leave}\n")
 
@@ -160,8 +157,8 @@ def test_a_pooling_for_what_is_calibrated_is_refused(evaluate, fitted):
 
 def test_the_ceiling_says_what_share_of_the_gap_is_closed_or_why_none(evaluate, fitted, data, tmp_path):
     noise = np.random.default_rng(0).integers(0, 6, 60)
-    lines = [f"{WORDS[at // 12]} {WORDS[at % 12]}\tthe {at} {WORDS[at % 12]}\t{noise[at]}" for at in range(60)]
-    (data / "split.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *lines]) + "\n")
+    rows = [(f"{WORDS[at // 12]} {WORDS[at % 12]}", f"the {at} {WORDS[at % 12]}", noise[at]) for at in range(60)]
+    write_table(data / "split.tsv", SCORED, rows)
     options = ("--ceiling", "--compare", "whitening", "--resamples", "50", "--output", tmp_path)
     code, out, _ = evaluate(fitted, "--tasks", "split", *options)
     assert code == 0
@@ -170,10 +167,10 @@ def test_the_ceiling_says_what_share_of_the_gap_is_closed_or_why_none(evaluate, 
     assert [line.split() for line in gap[2:4]] == [["whitening", "-"], ["mine", "-"]]
     reason = "split: no share, since ceiling ("
     assert reason in out
-    document = (tmp_path / "results.md").read_text()
+    document = Path("results.md").read_text()
     assert "## What share of the gap between raw and ceiling is closed" in document
     assert reason in document
-    written = json.loads((tmp_path / "results.json").read_text())
+    written = read_json("results.json")
     assert any(row["system"] == "ceiling" and row["metric"] == "cosine_spearman" for row in written["rows"])
     assert written["sections"][0]["lines"][1].startswith(reason)
 
@@ -183,30 +180,29 @@ def test_lexical_similarity_is_a_table_of_its_own(evaluate, fitted, tmp_path):
     assert code == 0
     table = out[out.index("lexical, chat") :].splitlines()
     assert [line.split()[0] for line in table[2:5]] == ["gold", "raw", "mine"]
-    assert json.loads((tmp_path / "lexical.json").read_text())["task"] == "chat"
-    assert "## Lexical similarity" in (tmp_path / "results.md").read_text()
+    assert read_json("lexical.json")["task"] == "chat"
+    assert "## Lexical similarity" in Path("results.md").read_text()
 
 
 @pytest.fixture
-def namesakes(tiny_bert, tmp_path):
+def namesakes(tiny_bert):
     """Two folders of one name, of encoders that differ in their length."""
-    folders = [tmp_path / run / "encoder" for run in ("a", "b")]
+    folders = [Path(run) / "encoder" for run in ("a", "b")]
     for folder, length in zip(folders, (16, 32), strict=True):
-        TransformerEncoder(tiny_bert, max_length=length, device="cpu").save(folder)
+        make(tiny_bert, max_length=length).save(folder)
     return folders
 
 
-def test_folders_of_one_name_are_told_apart_by_their_paths(evaluate, namesakes, tiny_bert, tmp_path):
-    code, out, _ = evaluate(*namesakes, tiny_bert, "--tasks", "news", "--details", "--output", tmp_path / "out")
+def test_folders_of_one_name_are_told_apart_by_their_paths(evaluate, namesakes, tiny_bert):
+    code, out, _ = evaluate(*namesakes, tiny_bert, "--tasks", "news", "--details", "--output", "out")
     assert code == 0
     found = re.findall("^(.*): encoder", out, re.MULTILINE)
     assert found == ["a/encoder", "b/encoder", "raw of tiny-bert (mean)"]
 
 
 def test_a_system_has_the_name_that_is_given(evaluate, fitted, namesakes, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
     shutil.copytree(fitted, "lr=0.1")  # a path, since it is there
-    options = ("--tasks", "news", "--resamples", 0, "--details", "--output", tmp_path / "out")
+    options = ("--tasks", "news", "--resamples", 0, "--details", "--output", Path("out"))
     code, out, _ = evaluate(f"short={namesakes[0]}", namesakes[1], f"best={fitted}", "lr=0.1", *options)
     assert code == 0
     assert re.findall("^(.*): encoder", out, re.MULTILINE) == ["short", "b/encoder", "best", "lr=0.1"]
@@ -229,24 +225,22 @@ def test_a_folder_that_bertflow_wrote_keeps_its_options_where_another_takes_them
 def test_the_columns_of_a_table_can_be_named(option, file, names, evaluate, tiny_bert, data, tmp_path):
     rows = [line.split("\t") for line in (data / f"{file}.tsv").read_text().splitlines()[1:]]
     wanted = names.split(",")
-    (tmp_path / f"{file}.tsv").write_text("\n".join("\t".join(row[: len(wanted)]) for row in [wanted, *rows]))
+    write_table(f"{file}.tsv", " ".join(wanted), [row[: len(wanted)] for row in rows])
     found = [
         evaluate(tiny_bert, option, folder / f"{file}.tsv", "--resamples", 0, *more)[1].splitlines()[4]
         for folder, more in ((data, ()), (tmp_path, ("--columns", names)))
     ]
     assert found[0] == found[1]
-    code, _, err = evaluate(tiny_bert, option, tmp_path / f"{file}.tsv", "--columns", "one")
+    code, _, err = evaluate(tiny_bert, option, f"{file}.tsv", "--columns", "one")
     assert (code, "--columns takes two columns of text" in err) == (2, True)
 
 
-def test_scores_that_look_like_labels_are_told_where_labels_go(evaluate, tiny_bert, data, tmp_path):
+def test_scores_that_look_like_labels_are_told_where_labels_go(evaluate, tiny_bert, data):
     said = "Pairs with labels 0 and 1, in a column label, are for `bertflow evaluate --binary`."
     code, _, err = evaluate(tiny_bert, "--tasks", data / "qnli.tsv")
     assert (code, err.endswith(f" {said}\n")) == (3, True)
-    (tmp_path / "same.tsv").write_text(
-        (data / "qnli.tsv").read_text().replace("a\tb\tlabel", "sentence1\tsentence2\tscore")
-    )
-    code, _, err = evaluate(tiny_bert, "--tasks", tmp_path / "same.tsv")
+    Path("same.tsv").write_text((data / "qnli.tsv").read_text().replace("a\tb\tlabel", "sentence1\tsentence2\tscore"))
+    code, _, err = evaluate(tiny_bert, "--tasks", "same.tsv")
     assert (code, f"same.tsv: all scores are 0 or 1. {said}\n" in err) == (0, True)
     assert said not in evaluate(tiny_bert, "--tasks", data / "news.tsv")[2]
 

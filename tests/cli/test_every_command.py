@@ -156,11 +156,11 @@ def test_every_command_is_in_the_table(command):
         lambda command, name, wrong: command in PARSED_SLOWLY and wrong != "missing",
     ),
 )
-def test_an_input_that_cannot_be_used_is_one_line(command, name, wrong, place, error_line):
+def test_an_input_that_cannot_be_used_is_one_line(command, name, wrong, place, refused):
     instead = str(WRONG[wrong](place, name))
     # A task that is in no table of the folder is an unknown name.
     expected = 2 if (name, wrong) == ("data", "empty") and command not in PUBLISHED else 3
-    line = error_line(main(words(LINES[command], **{name: instead})), expected)
+    line = refused(expected, *words(LINES[command], **{name: instead}))
     assert (command, name, wrong) in UNSAID or instead in line or name in line
     assert not [path for path in (place / "out").rglob("*") if path.is_file()]
 
@@ -181,14 +181,14 @@ PLACES = {
     ),
 )
 def test_an_output_that_cannot_be_written_is_refused_before_anything_is_read(
-    command, where, place, error_line, nothing_is_read
+    command, where, place, nothing_is_read, refused
 ):
     if where == "where nothing can be made" and sys.platform != "linux":
         pytest.skip("it is a folder of Linux")
     if where == "read-only" and os.geteuid() == 0:
         pytest.skip("the superuser may write everywhere")
     (place / "closed").mkdir(mode=0o555)
-    assert PLACES[where] in error_line(main(words(LINES[command], PLACES[where])), 3)
+    assert PLACES[where] in refused(3, *words(LINES[command], PLACES[where]))
     assert not list((place / "out").rglob("*"))
 
 
@@ -211,7 +211,7 @@ LITTLE = ("fit", "evaluate", "sweep", "search example")
     "command", marked([(name,) for name in (*WRITERS, *CHANGING)], lambda name: name not in (*QUICK, *CHANGING))
 )
 @pytest.mark.parametrize("size", [0, pytest.param(3000, marks=pytest.mark.slow)])  # with 3,000 bytes records fit
-def test_a_disk_that_is_full_is_one_line_and_leaves_nothing_half_written(command, size, place, error_line):
+def test_a_disk_that_is_full_is_one_line_and_leaves_nothing_half_written(command, size, place, error_line, told):
     if size and command in LITTLE:
         pytest.skip("it writes less")
     held = (place / "faq.index").read_bytes()
@@ -220,7 +220,7 @@ def test_a_disk_that_is_full_is_one_line_and_leaves_nothing_half_written(command
     line = error_line(code, 3)
     assert any(part in line for part in ("too large", "disk I/O error", "disk is full", "written"))
     if command == "reindex" and size:  # the table is begun, and filled when there is room
-        assert main(words(LINES[command])) == 0
+        told(*words(LINES[command]))
         return
     left = [path for path in (place / "out").rglob("*") if path.is_file() and "tensorboard" not in path.parts]
     if size and command == "finetune":  # its steps are logged before the checkpoint that does not fit
@@ -233,9 +233,9 @@ def test_a_disk_that_is_full_is_one_line_and_leaves_nothing_half_written(command
     assert (place / "faq.index").read_bytes() == held
 
 
-def test_a_file_that_the_disk_cannot_hold_is_not_begun(place, monkeypatch, error_line):
+def test_a_file_that_the_disk_cannot_hold_is_not_begun(place, monkeypatch, refused):
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=1000))
-    line = error_line(main(words(LINES["transform"])), 3)
+    line = refused(3, *words(LINES["transform"]))
     assert "out/new.npy needs 9.6e-06 GB, but only 1e-06 GB are free there." in line
     assert not list((place / "out").iterdir())
 

@@ -1,10 +1,10 @@
 import errno
 import os
-import subprocess
-import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from bertflow.calibration.closed_forms import AllButTheTop, Center, Ridge, Standardize, TwoBand, Whitening
 from bertflow.calibration.spelling import load_calibrator
@@ -15,18 +15,18 @@ from bertflow.records import read_record
 from bertflow.runs import sources as row_files
 from bertflow.store.store import EmbeddingStore
 
-from .conftest import RowEncoder, X
+from .conftest import RowEncoder, X, run_python
 
 RECIPE = {"encoder": "rows", "pooling": "mean", "labels": ["nli"]}
 
 
 @pytest.fixture
-def store(tmp_path):
-    return EmbeddingStore.build(RowEncoder(RECIPE), [str(k) for k in range(len(X))], tmp_path / "store")
+def store():
+    return EmbeddingStore.build(RowEncoder(RECIPE), [str(k) for k in range(len(X))], "store").folder
 
 
 def fit(source, calibrator, output, *more):
-    kind = "--vectors" if source.suffix else "--store"
+    kind = "--vectors" if Path(source).suffix else "--store"
     return main(["fit", kind, str(source), "--calibrator", calibrator, "--output", str(output), *map(str, more)])
 
 
@@ -44,35 +44,33 @@ CALIBRATORS = {
 
 @pytest.mark.parametrize("spelling", CALIBRATORS)
 @pytest.mark.parametrize("source", ["store", "npy", "parquet"])
-def test_a_streamed_fit_is_a_fit_in_memory(request, tmp_path, spelling, source):
-    path = request.getfixturevalue(source)
-    path = path.folder if source == "store" else path
-    assert fit(path, spelling, tmp_path / "c") == 0
-    fitted, expected = load_calibrator(tmp_path / "c"), CALIBRATORS[spelling].fit(X)
+def test_a_streamed_fit_is_a_fit_in_memory(request, spelling, source):
+    assert fit(request.getfixturevalue(source), spelling, "c") == 0
+    fitted, expected = load_calibrator("c"), CALIBRATORS[spelling].fit(X)
     assert fitted.get_params() == expected.get_params()
-    np.testing.assert_allclose(fitted.transform(X), expected.transform(X), rtol=1e-5, atol=1e-5)
+    assert_allclose(fitted.transform(X), expected.transform(X), rtol=1e-5, atol=1e-5)
 
 
-def test_blocks_of_a_store_are_read_off_its_pooling(npy, tmp_path, capsys, error_line):
+def test_blocks_of_a_store_are_read_off_its_pooling(npy, capsys, error_line):
     concatenated = RowEncoder({"encoder": "rows", "pooling": "concat(0,3)"})
-    joined = EmbeddingStore.build(concatenated, [str(k) for k in range(len(X))], tmp_path / "store")
-    assert fit(joined.folder, "blocks(two-band(1))", tmp_path / "c") == 0
+    joined = EmbeddingStore.build(concatenated, [str(k) for k in range(len(X))], "store")
+    assert fit(joined.folder, "blocks(two-band(1))", "c") == 0
     assert "blocks(two-band(1)), 8 -> 8" in capsys.readouterr().out
     expected = np.hstack([TwoBand(1).fit_transform(X[:, :4]), TwoBand(1).fit_transform(X[:, 4:])])
-    np.testing.assert_allclose(load_calibrator(tmp_path / "c").transform(X), expected, rtol=1e-4, atol=1e-4)
-    assert "which bare embeddings do not tell" in error_line(fit(npy, "blocks(ridge(1))", tmp_path / "d"), 2)
+    assert_allclose(load_calibrator("c").transform(X), expected, rtol=1e-4, atol=1e-4)
+    assert "which bare embeddings do not tell" in error_line(fit(npy, "blocks(ridge(1))", "d"), 2)
 
 
-def test_a_store_is_known_and_vectors_are_not(store, npy, tmp_path, capsys):
-    assert fit(store.folder, "center", tmp_path / "a") == fit(npy, "center", tmp_path / "b") == 0
+def test_a_store_is_known_and_vectors_are_not(store, npy, capsys):
+    assert fit(store, "center", "a") == fit(npy, "center", "b") == 0
     assert "search " not in capsys.readouterr().out  # centering does not harm it
-    assert fit(store.folder, "ridge(1)", tmp_path / "c") == fit(npy, "ridge(1)", tmp_path / "d") == 0
+    assert fit(store, "ridge(1)", "c") == fit(npy, "ridge(1)", "d") == 0
     narrow = "search      may become worse on narrow text"
     assert capsys.readouterr().out.count(f"{narrow}; `bertflow fix --vectors {npy} TEXT` looks at it\n") == 1
-    known, unknown = load_calibrator(tmp_path / "a").provenance, load_calibrator(tmp_path / "b").provenance
+    known, unknown = load_calibrator("a").provenance, load_calibrator("b").provenance
     assert known.encoder == RECIPE
     assert known.labels == ("nli",)
-    np.testing.assert_array_equal(known.text_hashes, store.text_hashes)
+    assert_array_equal(known.text_hashes, EmbeddingStore.open(store).text_hashes)
     assert unknown is None
 
 
@@ -92,81 +90,71 @@ def test_any_number_of_ranks_sees_the_same_moments(npy, world, monkeypatch):
     for order in (parts, parts[::-1]):
         merged, whole = Moments.merged(order), Moments.of(X)
         assert merged.n == whole.n
-        np.testing.assert_allclose(merged.mean, whole.mean, rtol=1e-13)
-        np.testing.assert_allclose(merged.scatter, whole.scatter, rtol=1e-11)
+        assert_allclose(merged.mean, whole.mean, rtol=1e-13)
+        assert_allclose(merged.scatter, whole.scatter, rtol=1e-11)
 
 
 @pytest.mark.parametrize("source", ["store", "npy", "parquet"])
-def test_a_flow_is_fitted_too(request, tmp_path, source):
-    path = request.getfixturevalue(source)
-    path = path.folder if source == "store" else path
-    assert fit(path, "flow(5)", tmp_path / "c", "--seed", 3) == 0
-    record = read_record(tmp_path / "c/calibrator.json", dict)
+def test_a_flow_is_fitted_too(request, source):
+    assert fit(request.getfixturevalue(source), "flow(5)", "c", "--seed", 3) == 0
+    record = read_record("c/calibrator.json", dict)
     assert (record["dim_in"], record["dim_out"], record["n"]) == (8, 5, len(X))
     assert record["facts"]["seed"] == 3
     assert record["facts"]["held_out_bits"] <= record["facts"]["held_out_bits_gaussian"]
-    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
+    assert [path.name for path in Path().iterdir() if path.name.startswith(".")] == []
 
 
-def test_a_flow_of_half_precision_vectors_is_one_of_the_same_numbers(tmp_path):
-    np.save(tmp_path / "half.npy", X.astype(np.float16))
-    np.save(tmp_path / "single.npy", X.astype(np.float16).astype(np.float32))
+def test_a_flow_of_half_precision_vectors_is_one_of_the_same_numbers():
+    np.save("half.npy", X.astype(np.float16))
+    np.save("single.npy", X.astype(np.float16).astype(np.float32))
     for name in ("half", "single"):
-        assert fit(tmp_path / f"{name}.npy", "flow", tmp_path / name) == 0
-    half, single = (load_calibrator(tmp_path / name) for name in ("half", "single"))
-    np.testing.assert_array_equal(half.transform(X), single.transform(X))
+        assert fit(f"{name}.npy", "flow", name) == 0
+    half, single = (load_calibrator(name) for name in ("half", "single"))
+    assert_array_equal(half.transform(X), single.transform(X))
 
 
 # What is refused
 
 
-def test_a_column_is_for_parquet(store, tmp_path, error_line):
-    line = error_line(fit(store.folder, "center", tmp_path / "c", "--column", "v"), 2)
+def test_a_column_is_for_parquet(store, error_line):
+    line = error_line(fit(store, "center", "c", "--column", "v"), 2)
     assert line == "error: --column is for vectors of a parquet file, but a store is given. Leave it out."
 
 
-@pytest.mark.parametrize(
-    ("rank", "calibrator", "message"),
-    [
-        ("1", "flow", "A flow is trained over several processes by `bertflow train`. Use it, or one process."),
-        ("1", "center", "Process 1 of 2 cannot find the others: MASTER_ADDR is not set. Use torchrun."),
-    ],
-)
-def test_ranks_that_cannot_work_together_are_refused(npy, tmp_path, error_line, monkeypatch, rank, calibrator, message):
-    monkeypatch.setenv("SLURM_PROCID", rank)
+RANKS = {
+    "flow": "A flow is trained over several processes by `bertflow train`. Use it, or one process.",
+    "center": "Process 1 of 2 cannot find the others: MASTER_ADDR is not set. Use torchrun.",
+}
+
+
+@pytest.mark.parametrize("calibrator", RANKS)
+def test_ranks_that_cannot_work_together_are_refused(npy, error_line, monkeypatch, calibrator):
+    monkeypatch.setenv("SLURM_PROCID", "1")
     monkeypatch.setenv("SLURM_NTASKS", "2")
-    assert error_line(fit(npy, calibrator, tmp_path / "c"), 2) == f"error: {message}"
+    assert error_line(fit(npy, calibrator, "c"), 2) == f"error: {RANKS[calibrator]}"
 
 
 @pytest.mark.slow
-def test_two_ranks_of_torchrun_fit_what_one_fits(store, tmp_path):
-    assert fit(store.folder, "whitening", tmp_path / "one") == 0
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
-    given = ["--store", str(store.folder), "--calibrator", "whitening", "--output", str(tmp_path / "two")]
-    finished = subprocess.run(
-        [*launcher, "bertflow", "fit", *given],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stderr
-    one, two = (load_calibrator(tmp_path / name) for name in ("one", "two"))
+def test_two_ranks_of_torchrun_fit_what_one_fits(store):
+    assert fit(store, "whitening", "one") == 0
+    ranks = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2, "-m", "bertflow"]
+    given = ["--store", store, "--calibrator", "whitening", "--output", "two"]
+    run_python(*ranks, "fit", *given, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    one, two = (load_calibrator(name) for name in ("one", "two"))
     assert one.moments_.n == two.moments_.n == len(X)
-    np.testing.assert_allclose(two.moments_.scatter, one.moments_.scatter, rtol=1e-11)
-    np.testing.assert_allclose(two.transform(X), one.transform(X), rtol=1e-4, atol=1e-5)
+    assert_allclose(two.moments_.scatter, one.moments_.scatter, rtol=1e-11)
+    assert_allclose(two.transform(X), one.transform(X), rtol=1e-4, atol=1e-5)
 
 
-def test_what_no_memory_can_hold_is_no_damage(store, npy, tmp_path, error_line, monkeypatch):
-    def refused(*_, **__):
+def test_what_no_memory_can_hold_is_no_damage(store, npy, monkeypatch, refused, told):
+    def no_memory(*_, **__):
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
-    monkeypatch.setattr(np.lib.format, "open_memmap", refused)
-    arguments = ["fit", "--calibrator", "center", "--output", str(tmp_path / "fitted")]
-    hashes = store.folder / "text_hashes.npy"
-    assert error_line(main([*arguments, "--store", str(store.folder)]), 3) == (
+    monkeypatch.setattr(np.lib.format, "open_memmap", no_memory)
+    arguments = ["fit", "--calibrator", "center", "--output", "fitted"]
+    hashes = store / "text_hashes.npy"
+    assert refused(3, *arguments, "--store", store) == (
         f"error: There is not enough memory: {hashes.stat().st_size:,} bytes are wanted to map {hashes}. "
         "Ask for less at a time, or take a larger machine."
     )
-    assert main([*arguments, "--vectors", str(npy)]) == 0  # which is read a block at a time
+    told(*arguments, "--vectors", npy)  # which is read a block at a time

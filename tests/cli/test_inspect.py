@@ -1,7 +1,7 @@
-import json
 import shutil
 from argparse import Namespace
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,14 +11,17 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.closed_forms import Whitening
 from bertflow.cli import main
 from bertflow.encoder.abstract import AbstractEncoder
-from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.geometry.fitted import read_history, read_kept, show_training
 from bertflow.geometry.inspecting import write_report
 from bertflow.records import write_record
 from bertflow.training.record import FitRecord, gaussianity
 
+from ..encoder.conftest import make
 from ..texts import TWELVE as WORDS
 from ..texts import drawn
+from .conftest import SCORED, read_json, write_table
+
+RAW = ("--pairs", "none", "--compare", "raw")
 
 
 def sentences(n=60):
@@ -30,39 +33,47 @@ def files(tmp_path_factory):
     """Text, scored pairs, natural pairs and a frequency list."""
     folder, rng = tmp_path_factory.mktemp("files"), np.random.default_rng(1)
     (folder / "text.txt").write_text("\n".join(sentences()))
-    scored = [f"{a}\t{b}\t{rng.integers(0, 6)}" for a, b in zip(sentences(40), sentences(40)[::-1], strict=True)]
-    (folder / "scored.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *scored]) + "\n")
-    natural = [f"{a}\t{b}" for a, b in zip(sentences(60)[:20], sentences(60)[20:40], strict=True)]
-    (folder / "natural.tsv").write_text("\n".join(["query\ttext", *natural]) + "\n")
+    scored = zip(sentences(40), sentences(40)[::-1], rng.integers(0, 6, 40), strict=True)
+    write_table(folder / "scored.tsv", SCORED, scored)
+    write_table(folder / "natural.tsv", "query text", zip(sentences()[:20], sentences()[20:40], strict=True))
     (folder / "counts.txt").write_text("".join(f"{word} {100 - at}\n" for at, word in enumerate(WORDS)))
     return folder
 
 
 @pytest.fixture
-def inspect(files, tmp_path, capsys):
+def blank_pictures():
+    """Pictures are made, but not drawn, which is what takes the time."""
+    plots = pytest.importorskip("bertflow.plots", reason="the plots extra is not installed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plots, "to_svg", lambda figure: b"<svg/>")
+        yield patch
+
+
+@pytest.fixture
+def inspect(files, capsys, blank_pictures):
     """Runs the command on the text; gives exit code, stdout, stderr and the JSON twin."""
 
     def call(*arguments, flow=False):
-        output = tmp_path / "report"
+        output = Path("report")
         shutil.rmtree(output, ignore_errors=True)  # no report is replaced
         given = [*map(str, arguments), "--text", str(files / "text.txt"), "--output", str(output), "--device", "cpu"]
         given += [] if "--compare" in given or flow else ["--compare", "raw,whitening"]
         code = main(["inspect", *given])
         twin = output / "report.json"
-        return code, *capsys.readouterr(), json.loads(twin.read_text()) if twin.exists() else None
+        return code, *capsys.readouterr(), read_json(twin) if twin.exists() else None
 
     return call
 
 
 @pytest.fixture
-def blank_pictures(monkeypatch):
-    """Pictures are made, but not drawn, which is what takes the time."""
-    plots = pytest.importorskip("bertflow.plots", reason="the plots extra is not installed")
-    monkeypatch.setattr(plots, "to_svg", lambda figure: b"<svg/>")
+def mine(tiny_bert):
+    """The folder of an encoder that was calibrated on some of the text."""
+    encoder = make(tiny_bert, pooling="mean(1,2)")
+    CalibratedEncoder.fit(encoder, Whitening(n_components=4), sentences()[:20]).save("mine")
+    return "mine"
 
 
-def test_it_measures_before_and_after_and_says_what_it_left_out(inspect, tiny_bert, files, tmp_path):
-    pytest.importorskip("matplotlib", reason="the plots extra is not installed")
+def test_it_measures_before_and_after_and_says_what_it_left_out(inspect, tiny_bert, files):
     code, out, _, twin = inspect(
         tiny_bert, "--pooling", "mean(1,2)", "--pairs", files / "scored.tsv", "--frequencies", files / "counts.txt"
     )
@@ -76,26 +87,22 @@ def test_it_measures_before_and_after_and_says_what_it_left_out(inspect, tiny_be
     assert set(twin["left_out"]) == {"Training", "Masked words"}
     assert "left out  Training, Masked words (why: --details)" in out
     said = f"fix needs 200 different sentences or more, and {files / 'text.txt'} has 60"
-    assert out.splitlines()[-3:] == [
-        f"report    {tmp_path / 'report' / 'report.html'}",
-        "",
-        f"next: give more text: {said}",
-    ]
+    assert out.splitlines()[-3:] == ["report    report/report.html", "", f"next: give more text: {said}"]
     assert out.splitlines()[1] == twin["card"]["verdict"]
     histogram = twin["sections"]["Cosines"]["histogram"]
     assert sum(histogram["counts"]["raw"]["random pairs"]) > 0 == len(histogram["edges"]) - 61
-    page = (tmp_path / "report" / "report.html").read_text()
+    page = Path("report/report.html").read_text()
     assert page.count("<img alt=") == page.count("data:image/svg+xml;base64,") == 11
 
 
-def test_the_columns_of_a_table_are_named_and_wrong_ones_refused(tiny_bert, tmp_path, capsys, error_line):
-    table = tmp_path / "mine.csv"
+def test_the_columns_of_a_table_are_named_and_wrong_ones_refused(tiny_bert, capsys, refused):
+    table = Path("mine.csv")
     table.write_text("".join(["sku,said\n", *(f"{at},{text}\n" for at, text in enumerate(sentences()))]))
-    given = ["inspect", tiny_bert, "--text", table, "--pairs", "none", "--compare", "raw", "--device", "cpu"]
-    assert main([*map(str, [*given, "--columns", "said", "--output", tmp_path / "seen"])]) == 0
+    given = ["inspect", tiny_bert, "--text", table, *RAW, "--device", "cpu"]
+    assert main([*map(str, [*given, "--columns", "said", "--output", "seen"])]) == 0
     assert "using column said" in capsys.readouterr().err
-    assert "no column 'nope'" in error_line(main([*map(str, given), "--columns", "nope"]), 3)
-    assert "Give the table as text" in error_line(main(["inspect", str(tiny_bert), "--columns", "said"]), 2)
+    assert "no column 'nope'" in refused(3, *given, "--columns", "nope")
+    assert "Give the table as text" in refused(2, "inspect", tiny_bert, "--columns", "said")
 
 
 def test_a_flow_that_was_not_trained_has_no_column(inspect, tiny_bert):
@@ -104,31 +111,29 @@ def test_a_flow_that_was_not_trained_has_no_column(inspect, tiny_bert):
     assert "30 rows are too few to train a flow" in err
 
 
-def test_pictures_are_files_of_the_formats_that_were_asked_for(inspect, tiny_bert, tmp_path):
-    pytest.importorskip("matplotlib", reason="the plots extra is not installed")
+def test_pictures_are_files_of_the_formats_that_were_asked_for(inspect, tiny_bert, blank_pictures):
+    blank_pictures.undo()
     begins = {"pdf": b"%PDF", "svg": b"<?xml", "png": b"\x89PNG"}
-    pictures, given = tmp_path / "pictures", ("--pairs", "none", "--compare", "raw")
-    code, out, *_ = inspect(tiny_bert, *given, "--figures", pictures, "--format", "pdf,svg,png")
+    pictures = Path("pictures")
+    code, out, *_ = inspect(tiny_bert, *RAW, "--figures", pictures, "--format", "pdf,svg,png")
     assert (code, f"pictures  {pictures}" in out) == (0, True)
     for kind, first in begins.items():
         assert (pictures / f"cosines.{kind}").read_bytes().startswith(first)
-    code, _, err, _ = inspect(tiny_bert, "--figures", tmp_path / "more", "--format", "gif")
+    code, _, err, _ = inspect(tiny_bert, "--figures", "more", "--format", "gif")
     assert (code, "Unknown format of a picture 'gif'. Known: png, pdf, svg." in err) == (2, True)
     assert inspect(tiny_bert, "--format", "pdf")[0] == 2
 
 
-@pytest.mark.usefixtures("blank_pictures")
 @pytest.mark.parametrize("found", [True, False])
-def test_with_open_the_browser_is_asked_for_the_report(inspect, tiny_bert, tmp_path, monkeypatch, found):
+def test_with_open_the_browser_is_asked_for_the_report(inspect, tiny_bert, monkeypatch, found):
     asked = []
     monkeypatch.setattr("webbrowser.open", lambda address: asked.append(address) or found)
-    code, _, err, _ = inspect(tiny_bert, "--pairs", "none", "--compare", "raw", "--open")
-    assert (code, asked) == (0, [(tmp_path / "report" / "report.html").as_uri()])
-    said = f"No browser can be opened here. The report is {tmp_path / 'report' / 'report.html'}."
+    code, _, err, _ = inspect(tiny_bert, *RAW, "--open")
+    assert (code, asked) == (0, [Path("report/report.html").absolute().as_uri()])
+    said = "No browser can be opened here. The report is report/report.html."
     assert (said in err) != found
 
 
-@pytest.mark.usefixtures("blank_pictures")
 def test_scored_pairs_give_spearman_and_natural_pairs_hits(inspect, tiny_bert, files):
     twins = {kind: inspect(tiny_bert, "--pairs", files / f"{kind}.tsv")[3] for kind in ("scored", "natural")}
     metrics = {kind: twin["sections"]["Scores"]["metric"] for kind, twin in twins.items()}
@@ -137,27 +142,24 @@ def test_scored_pairs_give_spearman_and_natural_pairs_hits(inspect, tiny_bert, f
     assert rules == {"scored": "human score of at least 4", "natural": "a query and its text"}
 
 
-def test_a_report_that_is_there_is_left_alone_and_one_of_a_run_is_beside_it(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write_record(tmp_path / "run" / "run.json", {})
-    (tmp_path / "run" / "report").mkdir()
+def test_a_report_that_is_there_is_left_alone_and_one_of_a_run_is_beside_it(monkeypatch):
+    write_record(Path("run/run.json"), {})
+    Path("run/report").mkdir()
     places = [report_place(Namespace(model=model)) for model in ("bert", "run")]
     assert places == [{"output": "report"}, {"output": "run/report-2"}]
 
 
-def test_equal_calls_write_equal_files(inspect, tiny_bert, tmp_path):
+def test_equal_calls_write_equal_files(inspect, tiny_bert, blank_pictures):
+    blank_pictures.undo()
     pages = []
     for _ in range(2):
-        inspect(tiny_bert, "--pairs", "none", "--compare", "raw")
-        pages.append((tmp_path / "report" / "report.html").read_bytes())
+        inspect(tiny_bert, *RAW)
+        pages.append(Path("report/report.html").read_bytes())
     assert pages[0] == pages[1]
 
 
-@pytest.mark.usefixtures("blank_pictures")
-def test_what_is_calibrated_is_compared_with_raw_and_keeps_its_own_text(inspect, tiny_bert, tmp_path):
-    encoder = TransformerEncoder(tiny_bert, pooling="mean(1,2)", device="cpu")
-    CalibratedEncoder.fit(encoder, Whitening(n_components=4), sentences()[:20]).save(tmp_path / "mine")
-    code, out, _, twin = inspect(tmp_path / "mine", "--pairs", "none", flow=True)
+def test_what_is_calibrated_is_compared_with_raw_and_keeps_its_own_text(inspect, mine):
+    code, out, _, twin = inspect(mine, "--pairs", "none", flow=True)
     assert code == 0
     assert out.splitlines()[3].split() == ["raw", "mine", "wanted"]
     assert twin["facts"]["fitted on"] == "what mine was fitted on"
@@ -165,11 +167,8 @@ def test_what_is_calibrated_is_compared_with_raw_and_keeps_its_own_text(inspect,
     assert {"Paraphrases", "Scores"} <= set(twin["left_out"])
 
 
-@pytest.mark.usefixtures("blank_pictures")
-def test_a_baseline_that_needs_text_leaves_the_others_on_the_text_of_the_encoder(inspect, tiny_bert, tmp_path):
-    encoder = TransformerEncoder(tiny_bert, pooling="mean(1,2)", device="cpu")
-    CalibratedEncoder.fit(encoder, Whitening(n_components=4), sentences()[:20]).save(tmp_path / "mine")
-    given = (tmp_path / "mine", "--pairs", "none", "--compare")
+def test_a_baseline_that_needs_text_leaves_the_others_on_the_text_of_the_encoder(inspect, mine):
+    given = (mine, "--pairs", "none", "--compare")
     *_, alone = inspect(*given, "raw,center")
     code, _, err, both = inspect(*given, "raw,center,sif+center")
     assert code == 0
@@ -180,16 +179,14 @@ def test_a_baseline_that_needs_text_leaves_the_others_on_the_text_of_the_encoder
     assert f"note: baselines are fitted on {where}" in err
 
 
-@pytest.mark.usefixtures("blank_pictures")
-def test_word_vectors_have_no_layers(inspect, tmp_path):
-    vectors, rng = tmp_path / "glove.txt", np.random.default_rng(0)
+def test_word_vectors_have_no_layers(inspect):
+    vectors, rng = Path("glove.txt"), np.random.default_rng(0)
     vectors.write_text("".join(f"{word} {' '.join(map(str, rng.normal(size=6).round(3)))}\n" for word in WORDS))
-    code, _, _, twin = inspect(vectors, "--pairs", "none", "--compare", "raw")
+    code, _, _, twin = inspect(vectors, *RAW)
     assert code == 0
     assert twin["left_out"]["Layers"] == "No transformer was given by its name, so layers and vocabulary are not known."
 
 
-@pytest.mark.usefixtures("blank_pictures")
 def test_measures_that_are_not_defined_are_left_out(inspect, tiny_bert):
     code, out, _, twin = inspect(tiny_bert, "--pairs", "none", "--compare", "raw,whitening(1)", "--details")
     assert code == 0
@@ -199,9 +196,9 @@ def test_measures_that_are_not_defined_are_left_out(inspect, tiny_bert):
     assert "A plane needs" in twin["left_out"]["Word frequency in the plane"]
 
 
-def test_too_little_text_is_refused(tiny_bert, tmp_path, error_line):
-    (tmp_path / "few.txt").write_text("\n".join(sentences(10)))
-    line = error_line(main(["inspect", str(tiny_bert), "--text", str(tmp_path / "few.txt"), "--pairs", "none"]), 3)
+def test_too_little_text_is_refused(tiny_bert, refused):
+    Path("few.txt").write_text("\n".join(sentences(10)))
+    line = refused(3, "inspect", tiny_bert, "--text", "few.txt", "--pairs", "none")
     assert line == "error: A report needs at least 48 different sentences, got 10. Give more text."
 
 
@@ -225,7 +222,7 @@ def trained(tmp_path_factory):
         "similarity-2", 0, 284, 16, 16, 15, 1, 15, 32, 0.5, "step 32", None, False, False, -0.79, -0.78, -0.74, -0.739,
         gaussianity(np.random.default_rng(0).normal(size=(16, 15))),
     )  # fmt: skip
-    write_record(folder / "report" / "fit.json", asdict(record))
+    write_record(folder / "report/fit.json", asdict(record))
     return folder
 
 
@@ -259,9 +256,9 @@ def test_the_mark_stands_at_the_step_that_was_kept(trained):
     assert set(mark.get_xdata()) == {31}
 
 
-def test_one_value_is_no_history(tmp_path, refusal):
-    (tmp_path / "metrics.csv").write_text("step,train/bits_per_dim\n1,2.0\n")
-    assert "fewer than two values were logged" in refusal(read_history, tmp_path)
+def test_one_value_is_no_history(refusal):
+    Path("metrics.csv").write_text("step,train/bits_per_dim\n1,2.0\n")
+    assert "fewer than two values were logged" in refusal(read_history, Path())
 
 
 class Refusing(AbstractEncoder):
@@ -282,15 +279,15 @@ class Refusing(AbstractEncoder):
 
 @pytest.mark.usefixtures("blank_pictures")
 def test_a_training_run_ends_with_a_report_and_embeds_nothing_again(tiny_bert, run_folder):
-    encoder, text = TransformerEncoder(tiny_bert, pooling="mean(1,2)", device="cpu"), sentences()
+    encoder, text = make(tiny_bert, pooling="mean(1,2)"), sentences()
     x = encoder.encode([*text, text[0]])
     calibrator = Whitening().fit_sentences(encoder, text)
     system = CalibratedEncoder(Refusing(encoder), calibrator)
     systems, recipe = {"raw": system.encoder, "flow": system}, {"model": str(tiny_bert), "device": "cpu"}
     title, folder = "Geometry of the run mine", run_folder / "report"
     path = write_report(folder, title, systems, [*text, text[0]], recipe=recipe, run=run_folder, x=x)
-    assert path == run_folder / "report" / "report.html"
-    twin = json.loads(path.with_suffix(".json").read_text())
+    assert path == run_folder / "report/report.html"
+    twin = read_json(path.with_suffix(".json"))
     assert list(twin["facts"]) == sorted(twin["facts"])
     assert twin["facts"]["sentences"] == "60"
     assert twin["sections"]["Training"]["held out"] == {"first": 1.4, "last": 1.3, "least": 1.3}

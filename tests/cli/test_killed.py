@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from bertflow.cli import main as bertflow
 from bertflow.records import read_record
 
-from .conftest import NOUNS
+from .conftest import NOUNS, write_table
 
 ROWS = [(f"the {a} {one} sleeps in the {other} .", f"a {one} in the {other}", label) for one in NOUNS for other in NOUNS
         for a, label in (("big", "entailment"), ("small", "neutral"), ("red", "contradiction"))]  # fmt: skip
@@ -53,9 +53,9 @@ def stage(folder):
     """How far a run had come."""
     if not (folder / "run.json").exists():
         return "before run.json"
-    if not (folder / "checkpoints" / "last.ckpt").exists():
+    if not (folder / "checkpoints/last.ckpt").exists():
         return "before a checkpoint"
-    steps = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
+    steps = torch.load(folder / "checkpoints/last.ckpt", weights_only=True)["global_step"]
     return f"{read_record(folder / 'run.json', dict)['status']}, {steps // 10 * 10} steps or more"
 
 
@@ -68,7 +68,7 @@ def require_equal(folder, whole):
         tensors = load_file(folder / path)
         for name, tensor in load_file(whole / path).items():
             assert torch.equal(tensor, tensors[name]), (path, name)
-    states = [torch.load(each / "checkpoints" / "last.ckpt", weights_only=True) for each in (folder, whole)]
+    states = [torch.load(each / "checkpoints/last.ckpt", weights_only=True) for each in (folder, whole)]
     assert states[0]["global_step"] == states[1]["global_step"]
     assert not [path for path in folder.rglob(".*") if path.name != ".gitignore"]
 
@@ -76,7 +76,7 @@ def require_equal(folder, whole):
 @pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_run_that_is_killed_at_random_moments_comes_to_the_same_end(command, tiny_bert, tmp_path, killer):
-    (tmp_path / "rows.tsv").write_text("premise\thypothesis\tlabel\n" + "".join("\t".join(row) + "\n" for row in ROWS))
+    write_table(tmp_path / "rows.tsv", "premise hypothesis label", ROWS)
     (tmp_path / "rows.txt").write_text("".join(f"{row[0]}\n" for row in ROWS))
     given = [word.format(tmp_path / "rows") for word in COMMANDS[command]]
     arguments = [*given, f"--encoder.model={tiny_bert}", *SHARED]

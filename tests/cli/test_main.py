@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import warnings
-from pathlib import Path
 
 import pytest
 from safetensors import SafetensorError
@@ -15,6 +14,8 @@ import bertflow
 from bertflow.cli.commands import COMMANDS
 from bertflow.cli.program import RANKS, announced, main, run
 from bertflow.errors import DataError, MissingExtraError, ThresholdMissedError, UnknownNameError
+
+from .conftest import ROOT
 
 
 def test_a_name_that_is_not_public_is_an_attribute_error():
@@ -138,47 +139,48 @@ class NoTorch(importlib.abc.MetaPathFinder):
             sys.exit("here it is loaded")
 sys.meta_path.insert(0, NoTorch())
 """
+PROGRAM = "from bertflow.cli import main; sys.exit(main())"
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("fix minilm text.txt --seed 1", "bertflow fix minilm text.txt: look at the cosines"),
-        ("search ask faq.index how", "bertflow search ask faq.index how: rank the answers for a question\n"),
-        ("search build faq.index", "bertflow search build faq.index: embed answers into a new index\n"),
-        ("search", "bertflow search: keep known answers in an index"),
-        ("train --output run", "bertflow train: fit a flow"),
-        ("demo", "bertflow demo: calibrate a small real BERT"),
-    ],
-)
+def stopped(folder, script, *argv):
+    """What Python says until something slow is loaded."""
+    command = [sys.executable, "-c", STOPPED + script, *argv]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder).stderr
+
+
+ANNOUNCED = {
+    "fix minilm text.txt --seed 1": "bertflow fix minilm text.txt: look at the cosines",
+    "search ask faq.index how": "bertflow search ask faq.index how: rank the answers for a question\n",
+    "search build faq.index": "bertflow search build faq.index: embed answers into a new index\n",
+    "search": "bertflow search: keep known answers in an index",
+    "train --output run": "bertflow train: fit a flow",
+    "demo": "bertflow demo: calibrate a small real BERT",
+}
+
+
+@pytest.mark.parametrize(("line", "said"), ANNOUNCED.items())
 def test_a_program_says_what_it_will_do_before_anything_slow_is_loaded(line, said, tmp_path):
-    script = f"{STOPPED}sys.argv = {['bertflow', *line.split()]}; from bertflow.cli import main; sys.exit(main())"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert done.stderr.startswith(said)
+    assert stopped(tmp_path, PROGRAM, *line.split()).startswith(said)
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("fix", "An encoder and a text are needed, as `bertflow fix MODEL TEXT`. Give both, or --vectors."),
-        ("fix minilm empty.txt", "empty.txt should hold sentences, but holds none. Give text."),
-        ("fix minilm empty.csv", "empty.csv should hold sentences, but holds none. Give text."),
-    ],
-)
+WITHOUT_TEXT = {
+    "fix": "An encoder and a text are needed, as `bertflow fix MODEL TEXT`. Give both, or --vectors.",
+    "fix minilm empty.txt": "empty.txt should hold sentences, but holds none. Give text.",
+    "fix minilm empty.csv": "empty.csv should hold sentences, but holds none. Give text.",
+}
+
+
+@pytest.mark.parametrize(("line", "said"), WITHOUT_TEXT.items())
 def test_without_text_fix_ends_before_anything_slow_is_loaded(line, said, tmp_path):
     for name in ("empty.txt", "empty.csv"):
         (tmp_path / name).touch()
-    script = f"{STOPPED}sys.argv = {['bertflow', *line.split()]}; from bertflow.cli import main; sys.exit(main())"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert done.stderr.splitlines()[1:] == [f"error: {said}"]
+    assert stopped(tmp_path, PROGRAM, *line.split()).splitlines()[1:] == [f"error: {said}"]
 
 
 @pytest.mark.parametrize("script", ["train", "evaluate"])
 def test_a_script_does_so_as_well(script, tmp_path):
-    path = Path(__file__).parents[2] / f"{script}.py"
-    code = f"{STOPPED}import runpy; sys.argv = ['x', 'no model']; runpy.run_path({str(path)!r}, run_name='__main__')"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert done.stderr.startswith(f"bertflow {script} 'no model': {COMMANDS[script].does}\n")
+    said = stopped(tmp_path, f"import runpy; runpy.run_path('{ROOT / script}.py', run_name='__main__')", "no model")
+    assert said.startswith(f"bertflow {script} 'no model': {COMMANDS[script].does}\n")
 
 
 @pytest.mark.parametrize(
@@ -221,6 +223,7 @@ def test_a_long_path_is_announced_by_its_end():
 def test_passwords_and_long_lines_are_cut():
     words = ["reindex", "pgvector:postgresql://ann:secret@host/db/docs", "lancedb:a", "--calibrator", "whitening"]
     assert announced(words) == f"bertflow reindex pgvector:postgresql://ann:***: {COMMANDS['reindex'].does}"
-    assert announced(["embed", *("text.txt",) * 100]).startswith("bertflow embed text.txt")
-    assert len(announced(["embed", *("text.txt",) * 100])) < 200
+    long = announced(["embed", *("text.txt",) * 100])
+    assert long.startswith("bertflow embed text.txt")
+    assert len(long) < 200
     assert announced(["tokens", "\x1b[2J"]).isprintable()

@@ -10,7 +10,6 @@ import sys
 import pytest
 
 from bertflow.calibration.spelling import load_calibrator
-from bertflow.cli import main
 from bertflow.opening import load
 
 pytestmark = pytest.mark.slow
@@ -46,7 +45,7 @@ def started(job):
 
 @pytest.mark.parametrize("job", JOBS)
 @pytest.mark.parametrize("number", EXIT, ids=lambda number: number.name)
-def test_a_signal_in_the_middle_of_a_write_leaves_nothing_half_written(job, number, place):
+def test_a_signal_in_the_middle_of_a_write_leaves_nothing_half_written(job, number, place, told):
     with started(job) as process:
         process.send_signal(number)
         process.stdin.close()
@@ -55,9 +54,9 @@ def test_a_signal_in_the_middle_of_a_write_leaves_nothing_half_written(job, numb
     if number != signal.SIGKILL:
         assert error.splitlines()[-1] == "interrupted"
         assert not list((place / "out").iterdir())
-    assert not (place / "out" / "new").exists()
-    assert main(JOBS[job].split()) == 0
-    OPENED[job](place / "out" / "new")
+    assert not (place / "out/new").exists()
+    told(*JOBS[job].split())
+    OPENED[job](place / "out/new")
     assert [path.name for path in (place / "out").iterdir()] == ["new"], "what the dead left is removed"
 
 
@@ -66,6 +65,6 @@ def test_a_signal_in_the_middle_of_a_write_leaves_nothing_half_written(job, numb
 )
 def test_output_that_nobody_takes(end, code, said, place):
     command = f"{sys.executable} -m bertflow tokens dog --model BERT {end}"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert (done.returncode, done.stderr.count("\n")) == (code, 1 + bool(said)), "what is done, then what went wrong"
     assert said in done.stderr

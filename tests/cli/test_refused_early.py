@@ -6,47 +6,25 @@ the test, so that a check that comes too late shows as another error.
 
 import pytest
 
-from bertflow.cli import main
 from bertflow.encoder.model import BlockStack
 
-CALLS = {
-    "demo": "demo --output out/new",
+from .test_every_command import LINES, PARSED_SLOWLY, words
+
+CALLS = LINES | {
     "fix": "fix BERT text.txt --output out/new",
     "fix nothing": "fix --output out/new",
-    "train": "train --encoder.model=BERT --data.sentences=text.txt --output=out/new",
-    "finetune": "finetune --encoder.model=BERT --data.pairs=nli.tsv --output=out/new",
     "finetune on text": "finetune --objective simcse text.txt --encoder.model=BERT --output=out/new",
-    "embed": "embed text.txt --model BERT --store out/new",
     "embed nothing": "embed --store out/new",
-    "fit": "fit --vectors x.npy --calibrator abtt(1) --output out/new",
-    "transform": "transform --vectors x.npy --calibrator fitted",
     "reindex": "reindex lancedb:db/docs lancedb:db/new --calibrator center --model BERT --output out/new",
     "adapt": "adapt BERT text.txt --output out/new",
     "evaluate": "evaluate BERT --tasks mine --data_dir data",
     "evaluate nothing": "evaluate --tasks mine --data_dir data",
-    "sweep": "sweep BERT --tasks mine --data_dir data",
     "sweep nothing": "sweep BERT",
-    "verify-paper": "verify-paper BERT --data_dir data",
-    "paper-tables": "paper-tables BERT --data_dir data --output out/new",
-    "inspect": "inspect BERT --text text.txt --output out/new",
-    "tokens": "tokens dog",
     "tokens of nothing": "tokens --model BERT",
     "words of nothing": "words --model BERT",
-    "words": "words dog cat --in dog --model BERT --output out/new",
-    "compare": "compare BERT BERT text.txt --queries text.txt",
-    "export": "export BERT --target sentence-transformers --output out/new",
     "score": "score BERT labels.tsv --fit_on text.txt",
     "score nothing": "score BERT",
-    "search build": "search build out/new --answers answers.tsv --model BERT",
-    "search add": "search add faq.index --answers more.tsv",
-    "search remove": "search remove faq.index dogs",
-    "search recalibrate": "search recalibrate faq.index --model BERT",
-    "search ask": "search ask faq.index dog",
-    "search evaluate": "search evaluate faq.index --labels right.tsv",
-    "search example": "search example out/new",
-    "serve": "serve BERT --port 0",
     "doctor of nothing": "doctor --golden exported",
-    "doctor": "doctor --golden exported --model exported",
 }
 """What every call of a command begins with."""
 ENCODER = {
@@ -344,8 +322,6 @@ EARLY = {
 """A command -> what is wrong with a name, a number or a path -> a part of what is said."""
 
 
-PARSED_SLOWLY = ("train", "finetune", "finetune on text")
-"""Their parsers know all options of Lightning's Trainer."""
 OF_DATA = ("missing", "no/such", " text.txt", "--resume", "cats", "--tasks sts12")
 """What shows that a file or a place is wrong: exit code 3."""
 
@@ -353,20 +329,20 @@ OF_DATA = ("missing", "no/such", " text.txt", "--resume", "cats", "--tasks sts12
 @pytest.mark.parametrize(
     ("command", "wrong"),
     [
-        pytest.param(command, wrong, marks=pytest.mark.slow if command in PARSED_SLOWLY and at else ())
+        pytest.param(command, wrong, marks=pytest.mark.slow if command.startswith(PARSED_SLOWLY) and at else ())
         for command, rows in EARLY.items()
         for at, wrong in enumerate(rows)
     ],
 )
-def test_what_is_wrong_by_itself_is_refused_before_anything_is_read(command, wrong, place, error_line, nothing_is_read):
+def test_what_is_wrong_by_itself_is_refused_before_anything_is_read(command, wrong, place, nothing_is_read, refused):
     code = 3 if any(word in wrong for word in OF_DATA) else 2
-    assert EARLY[command][wrong] in error_line(main([*CALLS[command].split(), *wrong.split()]), code)
+    assert EARLY[command][wrong] in refused(code, *words(CALLS[command]), *wrong.split())
 
 
-def test_a_text_that_has_a_name_is_not_given_by_place(place, error_line):
-    said = error_line(main(["inspect", "BERT", "text.txt"]), 2)
+def test_a_text_that_has_a_name_is_not_given_by_place(place, refused):
+    said = refused(2, "inspect", "BERT", "text.txt")
     assert "Unrecognized arguments: text.txt. Text is given by --text text.txt. `bertflow inspect --help`" in said
-    said = error_line(main(["search", "build", "new.index", "text.txt"]), 2)
+    said = refused(2, "search", "build", "new.index", "text.txt")
     assert "Unrecognized arguments: text.txt. Answers are given by --answers text.txt. " in said
 
 
@@ -391,7 +367,7 @@ MODEL_UNOPENED = ("fix", "train", "embed", "adapt", "compare")
 
 
 @pytest.mark.parametrize("line", HEADERS)
-def test_a_wrong_header_is_refused_before_the_weights_are_loaded(line, place, error_line, monkeypatch):
+def test_a_wrong_header_is_refused_before_the_weights_are_loaded(line, place, monkeypatch, refused):
     monkeypatch.setattr(BlockStack, "load", None)
     line = line.replace("BERT", "no/such/folder") if line.startswith(MODEL_UNOPENED) else line
-    assert HEADERS[line.replace("no/such/folder", "BERT")] in error_line(main(line.split()), 3)
+    assert HEADERS[line.replace("no/such/folder", "BERT")] in refused(3, *line.split())

@@ -2,20 +2,23 @@ import csv
 import json
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 import bertflow
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.closed_forms import Whitening
 from bertflow.cli import main
-from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.scoring.domain import UNCHECKED
 from bertflow.scoring.scores import ScoreCalibrator
 from bertflow.similarity import unit_rows
 
+from ..encoder.conftest import make
 from ..texts import WITH_THE, drawn
+from .conftest import read_json, write_table
 
 
 def sentences(n, seed):
@@ -29,47 +32,57 @@ def files(tmp_path_factory):
     (folder / "text.txt").write_text("\n".join(sentences(400, 0)))
     (folder / "new.txt").write_text("\n".join(sentences(60, 1)))
     pairs = list(zip(sentences(30, 2), sentences(30, 3), strict=True))
-    lines = ["sentence1\tsentence2", *(f"{a}\t{b}" for a, b in pairs), f"{pairs[0][0]}\t{pairs[0][0]}"]
-    (folder / "pairs.tsv").write_text("\n".join(lines) + "\n")
+    write_table(folder / "pairs.tsv", "sentence1 sentence2", [*pairs, 2 * pairs[0][:1]])
     labeled = [(a, b, 0) for a, b in pairs] + [(a, f"{a} in", 1) for a, _ in pairs]
-    (folder / "labels.tsv").write_text("a\tb\tlabel\n" + "".join(f"{a}\t{b}\t{y}\n" for a, b, y in labeled))
+    write_table(folder / "labels.tsv", "a b label", labeled)
     return folder
 
 
 @pytest.fixture(scope="module")
 def saved(tiny_bert, files):
     """A calibrated encoder with its scores, by the command itself."""
-    fitted = CalibratedEncoder.fit(TransformerEncoder(tiny_bert, device="cpu"), Whitening(), sentences(200, 5))
+    fitted = CalibratedEncoder.fit(make(tiny_bert), Whitening(), sentences(200, 5))
     fitted.save(files / "whitened")
     argv = [files / "whitened", "--fit_on", files / "text.txt", "--labels", files / "labels.tsv"]
     assert main(["score", *map(str, argv), "--save", str(files / "scored"), "--device", "cpu"]) == 0
     return files / "scored"
 
 
-def scored(saved, files, name):
-    argv = [saved, files / "pairs.tsv", "--output", files / name, "--false_match_rate", "0.02", "--device", "cpu"]
-    assert main(["score", *map(str, argv)]) == 0
-    return (files / name).read_text()
+@pytest.fixture
+def score(told):
+    """Runs the command, which must succeed; gives what it printed."""
+    return lambda *words: told("score", *words, "--device", "cpu")
 
 
-def test_what_is_written_is_what_the_calibrator_says(saved, files):
-    rows = list(csv.DictReader(scored(saved, files, "out.csv").splitlines()))
+@pytest.fixture
+def scored(score, saved, files):
+    """The lines of the table that is written of the pairs, in the format of a name."""
+
+    def lines(name):
+        score(saved, files / "pairs.tsv", "--output", files / name, "--false_match_rate", "0.02")
+        return (files / name).read_text().splitlines()
+
+    return lines
+
+
+def test_what_is_written_is_what_the_calibrator_says(saved, scored):
+    rows = list(csv.DictReader(scored("out.csv")))
     system = CalibratedEncoder.load(saved, device="cpu")
     scores = ScoreCalibrator.load(saved, system)
     a, b = (system.encode([row[side] for row in rows]).astype(np.float64) for side in ("sentence1", "sentence2"))
     cosines = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
-    np.testing.assert_allclose([float(row["cosine"]) for row in rows], cosines, atol=2e-6)
-    np.testing.assert_allclose([float(row["percentile"]) for row in rows], scores.percentile(cosines), atol=0.02)
-    np.testing.assert_allclose([float(row["probability"]) for row in rows], scores.probability(cosines), atol=1e-4)
+    assert_allclose([float(row["cosine"]) for row in rows], cosines, atol=2e-6)
+    assert_allclose([float(row["percentile"]) for row in rows], scores.percentile(cosines), atol=0.02)
+    assert_allclose([float(row["probability"]) for row in rows], scores.probability(cosines), atol=1e-4)
     threshold = scores.threshold(0.02).value
     assert [row["match"] for row in rows] == ["yes" if cosine >= threshold else "no" for cosine in cosines]
     assert rows[-1]["match"] == "yes"
 
 
-def test_all_formats_say_the_same(saved, files):
-    by_csv = list(csv.DictReader(scored(saved, files, "o.csv").splitlines()))
-    by_json = [json.loads(line) for line in scored(saved, files, "o.jsonl").splitlines()]
-    by_tsv = [line.split("\t") for line in scored(saved, files, "o.tsv").splitlines()]
+def test_all_formats_say_the_same(scored):
+    by_csv = list(csv.DictReader(scored("o.csv")))
+    by_json = [json.loads(line) for line in scored("o.jsonl")]
+    by_tsv = [line.split("\t") for line in scored("o.tsv")]
     assert [{name: str(value) for name, value in row.items()} for row in by_json] == by_csv
     assert [dict(zip(by_tsv[0], row, strict=True)) for row in by_tsv[1:]] == by_csv
 
@@ -81,14 +94,14 @@ OUT = (
 )
 
 
-def test_pairs_out_of_domain_of_the_fitted_text_are_said(saved, files, tiny_bert, tmp_path, told):
-    (tmp_path / "strange.tsv").write_text("a\tb\n" + "".join(f"{a}\t{b}\n" for a, b in STRANGE))
-    rate = ["--false_match_rate", "0.1", "--device", "cpu"]
-    for encoder, more in ((saved, []), (tiny_bert, ["--fit_on", str(files / "text.txt")])):
-        assert told("score", encoder, tmp_path / "strange.tsv", *more, *rate).count(OUT + "\n") == 1
-        assert "out of domain" not in told("score", encoder, files / "pairs.tsv", *more, *rate)
-    shutil.copytree(saved, tmp_path / "unchecked", ignore=shutil.ignore_patterns("domain"))
-    printed = told("score", tmp_path / "unchecked", tmp_path / "strange.tsv", *rate)
+def test_pairs_out_of_domain_of_the_fitted_text_are_said(saved, files, tiny_bert, score):
+    strange = write_table("strange.tsv", "a b", STRANGE)
+    rate = ["--false_match_rate", "0.1"]
+    for encoder, more in ((saved, rate), (tiny_bert, [*rate, "--fit_on", files / "text.txt"])):
+        assert score(encoder, strange, *more).count(OUT + "\n") == 1
+        assert "out of domain" not in score(encoder, files / "pairs.tsv", *more)
+    shutil.copytree(saved, "unchecked", ignore=shutil.ignore_patterns("domain"))
+    printed = score("unchecked", strange, *rate)
     assert "out of domain" not in printed, "there is nothing to tell it by"
     assert printed.count(f"{UNCHECKED}\n") == 1
 
@@ -116,37 +129,34 @@ def test_the_share_out_of_domain_is_in_json(saved):
     )
 
 
-def test_percentiles_can_be_those_of_queries_and_texts(tiny_bert, files, tmp_path, told):
+def test_percentiles_can_be_those_of_queries_and_texts(tiny_bert, files, score):
     queries, text = sentences(80, 11), list(dict.fromkeys(sentences(400, 0)))
-    (tmp_path / "queries.txt").write_text("\n".join(queries))
-    files = ["--fit_on", files / "text.txt", "--queries", tmp_path / "queries.txt"]
+    Path("queries.txt").write_text("\n".join(queries))
     pairs = [(strange, text) for (strange, _), text in zip(STRANGE, sentences(8, 4), strict=True)]
-    encoder = TransformerEncoder(tiny_bert, device="cpu", prompt={"query": "the red ", "document": ""})
-    encoder.save(tmp_path / "prompted")
-    (tmp_path / "pairs.tsv").write_text("query\ttext\n" + "".join(f"{a}\t{b}\n" for a, b in pairs))
-    rate = ["--device", "cpu", "--false_match_rate", "0.1"]
-    argv = [tmp_path / "prompted", tmp_path / "pairs.tsv", *files, *rate, "--save", tmp_path / "kept"]
-    printed = told("score", *argv, "--output", tmp_path / "o.csv")
+    encoder = make(tiny_bert, prompt={"query": "the red ", "document": ""})
+    encoder.save("prompted")
+    given = [write_table("pairs.tsv", "query text", pairs), "--false_match_rate", "0.1"]
+    fit = ["--fit_on", files / "text.txt", "--queries", "queries.txt", "--save", "kept"]
+    printed = score("prompted", *given, *fit, "--output", "o.csv")
     assert f"{80 * len(text):,} random query-text pairs of 80 queries and {len(text)} sentences." in printed
     assert "out of domain" not in printed, "queries are not of the text"
-    record = json.loads((tmp_path / "kept" / "scores.json").read_text())
+    record = read_json("kept/scores.json")
     assert (record["kind"], record["queries"]) == ("query-text", 80)
     random = cosines_of(encoder.encode_query(queries), encoder.encode(text))
-    rows = list(csv.DictReader((tmp_path / "o.csv").read_text().splitlines()))
+    rows = list(csv.DictReader(Path("o.csv").read_text().splitlines()))
     expected = np.diag(cosines_of(encoder.encode_query([a for a, _ in pairs]), encoder.encode([b for _, b in pairs])))
-    np.testing.assert_allclose([float(row["cosine"]) for row in rows], expected, atol=2e-6)
+    assert_allclose([float(row["cosine"]) for row in rows], expected, atol=2e-6)
     percentiles = [100 * (random < cosine).mean() for cosine in expected]
-    np.testing.assert_allclose([float(row["percentile"]) for row in rows], percentiles, atol=0.2)
-    kept = [tmp_path / "kept", tmp_path / "pairs.tsv", *rate, "--output", tmp_path / "again.csv"]
-    assert main(["score", *map(str, kept)]) == 0
-    assert (tmp_path / "again.csv").read_text() == (tmp_path / "o.csv").read_text()
+    assert_allclose([float(row["percentile"]) for row in rows], percentiles, atol=0.2)
+    score("kept", *given, "--output", "again.csv")
+    assert Path("again.csv").read_text() == Path("o.csv").read_text()
 
 
-def test_few_queries_are_refused(tiny_bert, saved, files, tmp_path, error_line):
-    (tmp_path / "queries.txt").write_text("\n".join(sentences(49, 11)))
-    argv = [str(tiny_bert), str(files / "pairs.tsv"), "--queries", str(tmp_path / "queries.txt"), "--device", "cpu"]
-    assert error_line(main(["score", *argv, "--fit_on", str(files / "text.txt")]), 3) == (
-        f"error: {tmp_path / 'queries.txt'} should hold at least 50 queries that the encoder was not fitted on, but "
+def test_few_queries_are_refused(tiny_bert, files, refused):
+    Path("queries.txt").write_text("\n".join(sentences(49, 11)))
+    argv = [tiny_bert, files / "pairs.tsv", "--queries", "queries.txt", "--fit_on", files / "text.txt"]
+    assert refused(3, "score", *argv, "--device", "cpu") == (
+        "error: queries.txt should hold at least 50 queries that the encoder was not fitted on, but "
         "holds 49 (of 49). Give more such queries, or leave --queries out."
     )
 
@@ -155,45 +165,43 @@ def cosines_of(a, b):
     return unit_rows(a) @ unit_rows(b).T
 
 
-def test_text_of_the_same_kind_is_in_domain_and_does_not_drift(saved, files, told):
-    argv = [str(saved), "--domain", str(files / "new.txt"), "--fit_on", str(files / "text.txt"), "--device", "cpu"]
-    assert "Refit now? no, " in told("score", *argv, "--output", files / "domain.tsv")
+def test_text_of_the_same_kind_is_in_domain_and_does_not_drift(saved, files, score):
+    argv = [saved, "--domain", files / "new.txt", "--fit_on", files / "text.txt"]
+    assert "Refit now? no, " in score(*argv, "--output", files / "domain.tsv")
     lines = (files / "domain.tsv").read_text().splitlines()
     assert lines[0] == "sentence\tlog_likelihood\tpercentile\tin_domain"
     assert sum(line.endswith("\tyes") for line in lines[1:]) > 50
 
 
-def test_the_density_can_be_a_flow(saved, files, told):
-    argv = [str(saved), "--domain", str(files / "new.txt"), "--fit_on", str(files / "text.txt"), "--device", "cpu"]
-    assert "Refit now? no, " in told("score", *argv, "--density", "flow")
+def test_the_density_can_be_a_flow(saved, files, score):
+    argv = [saved, "--domain", files / "new.txt", "--fit_on", files / "text.txt", "--density", "flow"]
+    assert "Refit now? no, " in score(*argv)
 
 
-def test_other_text_drifts(saved, files, tmp_path, capsys, told):
-    (tmp_path / "other.txt").write_text(
-        "\n".join("green sings . " * (1 + n % 5) + one for n, one in enumerate(sentences(60, 1)))
-    )
-    argv = [str(saved), "--domain", str(tmp_path / "other.txt"), "--fit_on", str(files / "text.txt")]
-    assert "Refit now? yes, " in told("score", *argv, "--device", "cpu")
-    assert main(["score", *argv, "--device", "cpu", "--fail_on_drift", "--output", str(tmp_path / "o.tsv")]) == 4
+def test_other_text_drifts(saved, files, capsys, score):
+    other = ["green sings . " * (1 + n % 5) + one for n, one in enumerate(sentences(60, 1))]
+    Path("other.txt").write_text("\n".join(other))
+    argv = [str(saved), "--domain", "other.txt", "--fit_on", str(files / "text.txt")]
+    assert "Refit now? yes, " in score(*argv)
+    assert main(["score", *argv, "--device", "cpu", "--fail_on_drift", "--output", "o.tsv"]) == 4
     printed = capsys.readouterr()
     assert "Refit now? yes, " in printed.out
     assert printed.err.startswith("error: This is other text than the one that was fitted on. Refit now? yes, ")
     assert printed.err.count("\n") == 1
-    assert (tmp_path / "o.tsv").exists(), "the table is there to look at"
+    assert Path("o.tsv").exists(), "the table is there to look at"
 
 
-def test_what_is_saved_can_tell_drift_without_the_text(saved, files, told):
-    assert (saved / "domain" / "domain.json").exists()
-    argv = [str(saved), "--domain", str(files / "new.txt"), "--fail_on_drift", "--device", "cpu"]
-    assert "Refit now? no, " in told("score", *argv)
+def test_what_is_saved_can_tell_drift_without_the_text(saved, files, score):
+    assert (saved / "domain/domain.json").exists()
+    assert "Refit now? no, " in score(saved, "--domain", files / "new.txt", "--fail_on_drift")
 
 
-def test_too_little_text_saves_no_domain_check_and_says_so(tiny_bert, files, tmp_path, caplog):
-    (tmp_path / "few.txt").write_text("\n".join(sentences(100, 0)))
-    argv = [str(tiny_bert), "--fit_on", str(tmp_path / "few.txt"), "--save", str(tmp_path / "out"), "--device", "cpu"]
-    assert main(["score", *argv, "--false_match_rate", "0.1", "--max_sentences", "60"]) == 0
-    assert (tmp_path / "out" / "scores.json").exists()
-    assert not (tmp_path / "out" / "domain").exists()
+def test_too_little_text_saves_no_domain_check_and_says_so(tiny_bert, caplog, score):
+    Path("few.txt").write_text("\n".join(sentences(100, 0)))
+    argv = [tiny_bert, "--fit_on", "few.txt", "--save", "out", "--false_match_rate", "0.1"]
+    score(*argv, "--max_sentences", "60")
+    assert Path("out/scores.json").exists()
+    assert not Path("out/domain").exists()
     assert "No domain check is saved: A density is fitted on at least 2 sentences for each of 16 dim" in caplog.text
     assert (
         "64 sentences in all, got 60. Give more text with --fit_on. Of the 100 given, those that the encoder was"
@@ -201,8 +209,8 @@ def test_too_little_text_saves_no_domain_check_and_says_so(tiny_bert, files, tmp
     )
 
 
-def test_text_that_the_calibrator_was_fitted_on_is_refused(files, tmp_path, error_line):
-    (tmp_path / "seen.txt").write_text("\n".join(sentences(200, 5)))
-    argv = [str(files / "whitened"), str(files / "pairs.tsv"), "--fit_on", str(tmp_path / "seen.txt")]
-    line = error_line(main(["score", *argv, "--device", "cpu"]), 3)
+def test_text_that_the_calibrator_was_fitted_on_is_refused(files, refused):
+    Path("seen.txt").write_text("\n".join(sentences(200, 5)))
+    argv = [files / "whitened", files / "pairs.tsv", "--fit_on", "seen.txt"]
+    line = refused(3, "score", *argv, "--device", "cpu")
     assert "sentences that the encoder was not fitted on, but holds 0" in line

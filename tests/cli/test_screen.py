@@ -6,7 +6,7 @@ import pytest
 
 from bertflow.cli import main
 
-from .conftest import SENTENCES
+from .conftest import SENTENCES, write_table
 from .test_every_command import LINES, words
 
 pytestmark = pytest.mark.usefixtures("minilm")
@@ -41,8 +41,8 @@ def printed(line, monkeypatch, *streams):
 @pytest.fixture
 def same(place):
     """A file of pairs that are copies, or not."""
-    rows = [f"{one}\t{other}\t{int(one == other)}\n" for one in SENTENCES[:20] for other in (one, SENTENCES[200])]
-    (place / "same.tsv").write_text("sentence1\tsentence2\tlabel\n" + "".join(rows))
+    rows = [(one, other, int(one == other)) for one in SENTENCES[:20] for other in (one, SENTENCES[200])]
+    write_table(place / "same.tsv", "sentence1 sentence2 label", rows)
 
 
 @pytest.mark.parametrize("name", ANSWERS)

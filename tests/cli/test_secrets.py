@@ -69,11 +69,6 @@ GOOD = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 EVERY_CALL, EVERY_FORM = ("URL", "keyword", "key"), ("reindex", "print_config")
 
 
@@ -104,7 +99,7 @@ def test_a_secret_is_refused_with_what_to_do(form, refusal):
         lambda: parse_address(redacted(address)),
         lambda: reindex(address, "lancedb:db/docs", calibrator="center"),
     ):
-        assert refusal(call, error=UsageError) == (refused)
+        assert refusal(call, error=UsageError) == refused
     assert KEEP_SECRET.startswith("Leave it out. ")
     assert "PGPASSWORD or ~/.pgpass for Postgres, QDRANT_API_KEY for Qdrant" in KEEP_SECRET
 

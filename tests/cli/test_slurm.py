@@ -3,11 +3,9 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,16 +13,12 @@ import torch
 from bertflow.cli.command import command
 from bertflow.records import read_record
 
+from ..conftest import TIMEOUT
+from .conftest import ROOT, TRAINING, free_port
 from .conftest import SLEEPING as SENTENCES
-from .conftest import TRAINING
 
-ROOT = Path(__file__).resolve().parents[2]
-SCRIPTS = {path.stem: path for path in sorted((ROOT / "configs" / "slurm").glob("*.sbatch"))}
-OPTIONS = [
-    *TRAINING,
-    *["--trainer.log_every_n_steps=4", "--flow.batch_size=16", "--flow.epochs=60", "--flow.keep=last"],
-]
-TIMEOUT = 200
+SCRIPTS = {path.stem: path for path in sorted((ROOT / "configs/slurm").glob("*.sbatch"))}
+OPTIONS = [*TRAINING, "--trainer.log_every_n_steps=4", "--flow.batch_size=16", "--flow.epochs=60", "--flow.keep=last"]
 
 
 def read(script):
@@ -50,32 +44,37 @@ def test_the_notice_goes_to_the_tasks_and_the_run_resumes():
     assert "--resume auto" in command
 
 
-SBATCH = """#!/bin/bash
+SBATCH = """
 IFS=, read -r -a exported <<<"${1#--export=ALL,}"
 shift
 cp "$1" slurm_script  # SLURM runs a copy, which lies elsewhere
 shift
 exec env "${exported[@]}" SLURM_JOB_ID=1 SLURM_CPUS_PER_TASK=3 bash slurm_script "$@"
 """
-PYTHON = """#!/bin/bash
+PYTHON = """
 if [ "$*" = "-m bertflow --version" ]; then exec echo "bertflow 9"; fi
 printf '%s\\n' "$HF_HUB_OFFLINE" "$OMP_NUM_THREADS" "$@" >called
 """
 
 
+def write_commands(folder, texts):
+    """Commands of our own, which may be run; returns the folder with them."""
+    folder.mkdir()
+    for name, text in texts.items():
+        (folder / name).write_text(f"#!/bin/bash\n{text}")
+        (folder / name).chmod(0o755)
+    return folder
+
+
 @pytest.fixture
 def submitted(tmp_path):
     """Runs a line of a shell where ``sbatch``, ``srun`` and Python are our own; what Python was called with."""
-    commands = tmp_path / "bin"
-    commands.mkdir()
-    for name, text in {"sbatch": SBATCH, "srun": '#!/bin/bash\nshift\nexec "$@"\n', "python": PYTHON}.items():
-        (commands / name).write_text(text)
-        (commands / name).chmod(0o755)
+    commands = write_commands(tmp_path / "bin", {"sbatch": SBATCH, "srun": 'shift\nexec "$@"\n', "python": PYTHON})
     kept = {name: value for name, value in os.environ.items() if name not in ("HF_HUB_OFFLINE", "PYTHON")}
 
     def run(line, **variables):
         environment = {**kept, "PATH": f"{commands}:{kept['PATH']}", **variables}
-        line = line.replace("configs/slurm", str(ROOT / "configs" / "slurm"))
+        line = line.replace("configs/slurm", str(ROOT / "configs/slurm"))
         done = subprocess.run(["bash", "-c", line], cwd=tmp_path, env=environment, capture_output=True, text=True)
         assert (done.returncode, done.stdout) == (0, "bertflow 9\n"), done.stderr
         offline, threads, *argv = (tmp_path / "called").read_text().splitlines()
@@ -86,7 +85,7 @@ def submitted(tmp_path):
 
 
 def test_what_the_guide_submits_is_understood(submitted):
-    page = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8").replace("\\\n", " ")
+    page = (ROOT / "docs/cluster.md").read_text("utf-8").replace("\\\n", " ")
     embed, train = re.findall(r"^sbatch .*$", page, re.MULTILINE)
     offline, argv = submitted(embed)
     named = ["--model", "bert-base-uncased", "--pooling", "first-last-avg"]
@@ -99,28 +98,19 @@ def test_what_the_guide_submits_is_understood(submitted):
 
 
 def test_the_lines_of_the_paper_are_made_by_an_array_and_merged_without_one(submitted):
-    page = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8").replace("\\\n", " ")
+    page = (ROOT / "docs/paper.md").read_text("utf-8").replace("\\\n", " ")
     (line,) = re.findall(r"^sbatch --array=1-12 (.*)$", page, re.MULTILINE)
     offline, argv = submitted(f"sbatch {line} --seeds 3", SLURM_ARRAY_TASK_ID="7", NLI_MODELS="one two")
-    options = {name: value for name, value in command("paper-tables").parse(argv[1:]).items() if name != "show_lines"}
+    options = command("paper-tables").parse(argv[1:])
     assert (offline, options["line"], options["seeds"], options["models"]) == ("1", 7, 3, "bert-base-uncased")
-    assert (options["nli"], options["nli_models"], str(options["output"])) == (
-        "snli.jsonl",
-        ["one", "two"],
-        "runs/paper",
-    )
+    made = ("snli.jsonl", ["one", "two"], "runs/paper")
+    assert (options["nli"], options["nli_models"], str(options["output"])) == made
     assert command("paper-tables").parse(submitted(f"sbatch {line}")[1][1:])["line"] is None
 
 
-@pytest.mark.parametrize(
-    ("text", "texts", "offline"),
-    [
-        ("a.txt b.tsv", ["a.txt", "b.tsv"], "1"),
-        ("hub:my/text@v1#en:train a.txt", ["hub:my/text@v1#en:train", "a.txt"], "0"),
-    ],
-)
-def test_several_texts_are_read_and_those_of_the_hub_through_the_network(text, texts, offline, submitted):
-    call = f'sbatch --export=ALL,TEXT="{text}",STORE=s,RUN=r configs/slurm'
+@pytest.mark.parametrize(("text", "offline"), [("a.txt b.tsv", "1"), ("hub:my/text@v1#en:train a.txt", "0")])
+def test_several_texts_are_read_and_those_of_the_hub_through_the_network(text, offline, submitted):
+    call, texts = f'sbatch --export=ALL,TEXT="{text}",STORE=s,RUN=r configs/slurm', text.split()
     assert submitted(f"{call}/embed.sbatch") == (offline, ["embed", *texts, "--store", "s"])
     assert submitted(f"{call}/embed.sbatch", HF_HUB_OFFLINE="1")[0] == "1"
     found, argv = submitted(f"{call}/train.sbatch")
@@ -135,9 +125,8 @@ def test_a_file_may_have_a_blank_in_its_name(submitted, tmp_path):
 
 def test_python_comes_from_where_it_is_named_and_a_job_without_bertflow_ends_at_once(submitted, tmp_path):
     call = "sbatch --export=ALL,TEXT=a.txt,STORE=s{} configs/slurm/embed.sbatch"
-    (tmp_path / "container").write_text('#!/bin/bash\n[ "$1" = exec ] && shift && echo "in it" >there && exec "$@"\n')
-    (tmp_path / "container").chmod(0o755)
-    assert submitted(call.format(',PYTHON="./container exec python"'))[1] == ["embed", "a.txt", "--store", "s"]
+    write_commands(tmp_path / "in", {"container": '[ "$1" = exec ] && shift && echo "in it" >there && exec "$@"\n'})
+    assert submitted(call.format(',PYTHON="in/container exec python"'))[1] == ["embed", "a.txt", "--store", "s"]
     assert (tmp_path / "there").exists()
     with pytest.raises(AssertionError, match=r"error: true-python cannot run bertflow\. Activate its environment"):
         submitted(call.format(",PYTHON=true-python"))
@@ -147,15 +136,13 @@ def test_python_comes_from_where_it_is_named_and_a_job_without_bertflow_ends_at_
 def cluster(tiny_bert, tmp_path_factory):
     """A folder with a corpus and with commands that stand for SLURM's; and the environment of a job in it."""
     folder = tmp_path_factory.mktemp("slurm")
-    (folder / "text.txt").write_text("\n".join(SENTENCES), encoding="utf-8")
-    commands = folder / "bin"
-    commands.mkdir()
-    (commands / "scontrol").write_text(f'#!/bin/bash\necho "$@" >> {folder}/requeued-$SLURM_JOB_ID\n')
-    pid = f"{folder}/pid-$SLURM_JOB_ID-$SLURM_PROCID"
-    (commands / "srun").write_text(f'#!/bin/bash\nshift\necho $$ > {pid}\nexec "$@"\n')
-    (commands / "python").write_text(f'#!/bin/bash\nexec {sys.executable} "$@"\n')
-    for path in commands.iterdir():
-        path.chmod(0o755)
+    (folder / "text.txt").write_text("\n".join(SENTENCES))
+    texts = {
+        "scontrol": f'echo "$@" >> {folder}/requeued-$SLURM_JOB_ID\n',
+        "srun": f'shift\necho $$ > {folder}/pid-$SLURM_JOB_ID-$SLURM_PROCID\nexec "$@"\n',
+        "python": f'exec {sys.executable} "$@"\n',
+    }
+    commands = write_commands(folder / "bin", texts)
     environment = {
         **os.environ,
         "PATH": f"{commands}:{os.environ['PATH']}",
@@ -165,13 +152,8 @@ def cluster(tiny_bert, tmp_path_factory):
         "MODEL": str(tiny_bert),
         "POOLING": "mean(1,2)",
         "SLURM_JOB_NAME": "bertflow-train",
-        "SLURM_NTASKS": "1",
-        "SLURM_NTASKS_PER_NODE": "1",
-        "SLURM_NNODES": "1",
-        "SLURM_NODEID": "0",
-        "SLURM_PROCID": "0",
-        "SLURM_LOCALID": "0",
-        "SLURM_CPUS_PER_TASK": "1",
+        **{f"SLURM_{name}": "1" for name in ("NTASKS", "NTASKS_PER_NODE", "NNODES", "CPUS_PER_TASK")},
+        **{f"SLURM_{name}": "0" for name in ("NODEID", "PROCID", "LOCALID")},
         "MASTER_ADDR": "127.0.0.1",
     }
     return folder, environment
@@ -213,9 +195,7 @@ def end(*jobs):
 
 def two_ranks(cluster, name, job):
     """Start both tasks of a training."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        two = {"SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2", "MASTER_PORT": str(probe.getsockname()[1])}
+    two = {"SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2", "MASTER_PORT": str(free_port())}
     return [
         submit(cluster, "train", name, job, *OPTIONS, **two, SLURM_PROCID=str(rank), SLURM_LOCALID=str(rank))
         for rank in range(2)
@@ -232,7 +212,7 @@ def complete(jobs, log):
 
 
 def last(folder):
-    return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+    return torch.load(folder / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
 
 
 def require_equal(run, other):
@@ -262,13 +242,13 @@ def test_a_job_that_gets_notice_is_requeued_and_comes_to_the_same_end(cluster, w
             notify(cluster, 77)
             wait_for(lambda notice=notice: requeued.exists() and requeued.read_text().count("\n") == notice, job, log)
         assert requeued.read_text() == "requeue 77\n" * 2
-        checkpoint = torch.load(run / "checkpoints" / "hpc_ckpt_2.ckpt", weights_only=True)
+        checkpoint = torch.load(run / "checkpoints/hpc_ckpt_2.ckpt", weights_only=True)
         assert 0 < checkpoint["global_step"] < 60 * 8
         os.killpg(job.pid, signal.SIGKILL)
     finally:
         end(job)
     # As it was found: no later checkpoint than the one that was written at the notice.
-    (run / "checkpoints" / "last.ckpt").unlink(missing_ok=True)
+    (run / "checkpoints/last.ckpt").unlink(missing_ok=True)
     complete([submit(cluster, "train", "noticed", 77, *OPTIONS)], log)
     assert read_record(run / "run.json", dict)["resumed"][0]["step"] == checkpoint["global_step"]
     require_equal(run, whole)
@@ -292,8 +272,7 @@ def test_two_ranks_that_get_notice_agree_on_the_step(cluster):
     jobs = two_ranks(cluster, "ranks", 88)
     complete(jobs, log)
     facts = read_record(run / "run.json", dict)
-    assert facts["status"] == "done"
-    assert facts["world_size"] == 2
+    assert (facts["status"], facts["world_size"]) == ("done", 2)
 
 
 @pytest.mark.slow

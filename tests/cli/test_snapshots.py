@@ -5,9 +5,7 @@ What differs between machines and from day to day (places, times, versions, dige
 """
 
 import html
-import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +14,8 @@ import yaml
 from safetensors.numpy import load_file
 
 from bertflow.cli import main
-from bertflow.data.sts_tasks import TASKS
 
-from .conftest import NOUNS, SENTENCES
+from .conftest import SENTENCES, read_json, write_table
 from .test_every_command import LINES, words
 
 pytestmark = [
@@ -66,21 +63,6 @@ ITEMS = 3
 """Items of a list that are kept."""
 
 
-@pytest.fixture
-def sts(place, monkeypatch):
-    """Random pairs in place of every task of the papers."""
-    (place / "sts").mkdir()
-    rng = np.random.default_rng(0)
-    for name in TASKS:
-        texts = [[" ".join(rng.choice(NOUNS, rng.integers(1, 9))) for _ in range(40)] for _ in range(2)]
-        rows = [
-            f"{one}\t{other}\t{score}\n"
-            for one, other, score in zip(*texts, rng.integers(10, 51, 40) / 10, strict=True)
-        ]
-        (place / "sts" / f"{name}.tsv").write_text("sentence1\tsentence2\tscore\n" + "".join(rows))
-        monkeypatch.setitem(TASKS, name, replace(TASKS[name], pairs={"all": 40}))
-
-
 def brief(value):
     """A value of JSON in short."""
     if isinstance(value, dict):
@@ -97,7 +79,7 @@ def content(path):
     if NAMED.search(str(path)):
         return ""
     if kind == "json":
-        value = brief(json.loads(path.read_text("utf-8")))
+        value = brief(read_json(path))
         return yaml.safe_dump(value, default_flow_style=None, width=10**6, sort_keys=False, allow_unicode=True)
     if kind == "html":
         return html.unescape("\n".join(re.findall(r"<h[1-4][^>]*>([^<]*)<", path.read_text("utf-8"))))
@@ -118,8 +100,8 @@ def test_what_a_command_prints_and_writes(name, place, inputs, minilm, sts, caps
     monkeypatch.setattr("bertflow.store.shards.SAY_SHARD_EVERY", 1e9)  # only the first shard is said, on any machine
     distinct = [one for one in SENTENCES if not re.search("old|tall", one)][:120:6]
     (place / "distinct.txt").write_text("\n".join(distinct))
-    same = [f"{one}\t{other}\t{int(one == other)}\n" for one in distinct for other in (one, distinct[3], distinct[7])]
-    (place / "same.tsv").write_text("sentence1\tsentence2\tlabel\n" + "".join(same))
+    same = [(one, other, int(one == other)) for one in distinct for other in (one, distinct[3], distinct[7])]
+    write_table(place / "same.tsv", "sentence1 sentence2 label", same)
     line = words(COMMANDS[name])
     code = main(line)
     printed = capsys.readouterr()

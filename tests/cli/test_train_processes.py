@@ -1,25 +1,23 @@
 """Real processes: torchrun, two nodes on one machine. Each starts ``train.py`` as a user would."""
 
 import os
-import socket
 import subprocess
 import sys
 from itertools import product
-from pathlib import Path
 
 import pytest
 import torch
 
 from bertflow.records import read_record
 
-from .conftest import NOUNS, TRAINING
+from ..conftest import TIMEOUT
+from .conftest import NOUNS, ROOT, TRAINING, free_port
 
-TRAIN = Path(__file__).resolve().parents[2] / "train.py"
+TRAIN = ROOT / "train.py"
 FORMS = product(("big", "small", "red", "green"), NOUNS, ("runs", "sings"), NOUNS)
 SENTENCES = [f"the {a} {b} {v} in the {c} ." for a, b, v, c in FORMS]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 LAUNCHERS = {"one": [sys.executable], "two ranks": [*TORCHRUN, "--standalone", "--nproc-per-node=2"]}
-TIMEOUT = 200
 
 pytestmark = pytest.mark.slow
 
@@ -53,7 +51,7 @@ class Remember(pl.Callback):
 def scene(tiny_bert, tmp_path_factory):
     """A folder with text, the callback, and options that all runs share."""
     folder = tmp_path_factory.mktemp("processes")
-    (folder / "text.txt").write_text("\n".join(SENTENCES), encoding="utf-8")
+    (folder / "text.txt").write_text("\n".join(SENTENCES))
     (folder / "remember.py").write_text(REMEMBER)
     options = [f"--encoder.model={tiny_bert}", f"--data.sentences={folder / 'text.txt'}", *TRAINING]
     options += ["--trainer.log_every_n_steps=5", "--trainer.callbacks=remember.Remember", "--flow.batch_size=32"]
@@ -70,11 +68,7 @@ def start(scene, name, launch, *more):
     environment |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
     arguments = [*options, f"--data.store={folder / 'store'}", f"--output={folder / name}", "--resume=auto", *more]
     return subprocess.Popen(
-        [*launch, str(TRAIN), *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=environment,
+        [*launch, str(TRAIN), *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
     )
 
 
@@ -89,12 +83,6 @@ def finish(*processes):
         assert process.returncode == 0, text
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @pytest.fixture(scope="module")
 def remembered(scene):
     """What the ranks remember, by (launcher, moment, rank); and the folder of the runs."""
@@ -102,9 +90,8 @@ def remembered(scene):
     short = "--flow.epochs=3"
     finish(start(scene, "one", LAUNCHERS["one"], short))
     finish(start(scene, "two ranks", LAUNCHERS["two ranks"], short))
-    port = free_port()
     node = [*TORCHRUN, "--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-id=1"]
-    node += ["--local-addr=localhost", f"--rdzv-endpoint=localhost:{port}"]
+    node += ["--local-addr=localhost", f"--rdzv-endpoint=localhost:{free_port()}"]
     finish(*(start(scene, "two nodes", node, short) for _ in range(2)))
     states = {}
     for name, world in (("one", 1), ("two ranks", 2), ("two nodes", 2)):
@@ -138,7 +125,7 @@ def test_the_start_does_not_depend_on_the_number_of_ranks(remembered, name):
 @pytest.mark.parametrize("name", ["two ranks", "two nodes"])
 def test_held_out_bits_do_not_depend_on_the_number_of_ranks(remembered, name):
     folder, _ = remembered
-    one, several = (read_record(folder / run / "report" / "fit.json", dict) for run in ("one", name))
+    one, several = (read_record(folder / run / "report/fit.json", dict) for run in ("one", name))
     assert one["steps"] == several["steps"] == 3 * (288 - 16) // 32 - 1
     assert several["held_out_bits"] == pytest.approx(one["held_out_bits"], abs=1e-3)
 
@@ -147,7 +134,7 @@ def test_held_out_bits_do_not_depend_on_the_number_of_ranks(remembered, name):
 def test_the_frozen_encoder_is_neither_wrapped_nor_checkpointed(remembered, name):
     folder, states = remembered
     assert all(".flow." in f".{parameter}" for parameter in states[name, "end", 0]["wrapped"])
-    checkpoint = torch.load(folder / name / "checkpoints" / "last.ckpt", weights_only=True)
+    checkpoint = torch.load(folder / name / "checkpoints/last.ckpt", weights_only=True)
     assert all(parameter.startswith("flow.") for parameter in checkpoint["state_dict"])
 
 
@@ -155,7 +142,7 @@ def test_several_processes_without_common_folders_are_refused(scene):
     folder, options = scene
     command = [*LAUNCHERS["two ranks"], str(TRAIN), *options, f"--output={folder / 'refused'}"]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
-    refused = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, env=environment, check=False)
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, env=environment)
     assert refused.returncode != 0
     assert (
         "error: 2 processes train together and need the same folders, but --data.store was not given. "

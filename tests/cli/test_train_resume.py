@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import pytorch_lightning as pl
 import torch
+from torch.testing import assert_close
 
 from bertflow.calibration.spelling import load_calibrator
 from bertflow.cli import main as bertflow
@@ -42,7 +43,7 @@ class KillAt(pl.Callback):
 @pytest.fixture(scope="module")
 def options(tiny_bert, tmp_path_factory):
     text = tmp_path_factory.mktemp("text") / "text.txt"
-    text.write_text("\n".join(SENTENCES), encoding="utf-8")
+    text.write_text("\n".join(SENTENCES))
     given = [f"--encoder.model={tiny_bert}", f"--data.sentences={text}", f"--flow.epochs={EPOCHS}"]
     return [*given, *TRAINING, "--trainer.log_every_n_steps=3", "--flow.batch_size=16"]
 
@@ -56,18 +57,18 @@ def whole(options, tmp_path_factory):
 
 
 @pytest.fixture
-def stopped(options, tmp_path, monkeypatch):
+def stopped(options, monkeypatch):
     """Run to a step and no further; returns what to call again, and the run folder."""
 
     def stop(step, every=train_trainer.CHECKPOINT_STEPS):
-        command, build = ["train", *options, f"--output={tmp_path / 'run'}"], train_trainer.build_trainer
+        command, build = ["train", *options, "--output=run"], train_trainer.build_trainer
         monkeypatch.setattr(train_trainer, "CHECKPOINT_STEPS", every)
         with monkeypatch.context() as patched:
             killed = {"callbacks": [KillAt(step)]}
             patched.setattr(run_folder, "build_trainer", lambda given, *more: build({**given, **killed}, *more))
             with pytest.raises(KilledError):
                 bertflow(command)
-        return command, tmp_path / "run"
+        return command, Path("run")
 
     return stop
 
@@ -75,26 +76,26 @@ def stopped(options, tmp_path, monkeypatch):
 def require_equal_runs(run, whole, rtol=0.0, atol=0.0):
     flows = [load_calibrator(folder / "calibrator").map.state_dict() for folder in (run, whole)]
     for name, tensor in flows[1].items():
-        torch.testing.assert_close(flows[0][name], tensor, rtol=rtol, atol=atol)
-    states = [torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True) for folder in (run, whole)]
+        assert_close(flows[0][name], tensor, rtol=rtol, atol=atol)
+    states = [torch.load(folder / "checkpoints/last.ckpt", weights_only=True) for folder in (run, whole)]
     assert states[0]["global_step"] == states[1]["global_step"] == EPOCH * EPOCHS
     for name, tensor in states[1]["state_dict"].items():
-        torch.testing.assert_close(states[0]["state_dict"][name], tensor, rtol=rtol, atol=atol)
+        assert_close(states[0]["state_dict"][name], tensor, rtol=rtol, atol=atol)
     assert read_record(run / "run.json", dict)["status"] == "done"
 
 
-@pytest.mark.parametrize(
-    ("step", "every", "resumed"),
-    [
-        (3, 1000, 0),  # before any checkpoint
-        (8, 1000, 8),  # between two epochs
-        (7, 5, 5),  # in the middle of an epoch
-        (7.5, 3, 6),  # before the validation at the end of the epoch
-    ],
-)
-def test_a_run_that_was_stopped_comes_to_the_same_end(step, every, resumed, stopped, whole):
+STOPS = [
+    (3, 1000, 0),  # before any checkpoint
+    (8, 1000, 8),  # between two epochs
+    (7, 5, 5),  # in the middle of an epoch
+    (7.5, 3, 6),  # before the validation at the end of the epoch
+]
+
+
+@pytest.mark.parametrize(("step", "every", "resumed"), STOPS)
+def test_a_run_that_was_stopped_comes_to_the_same_end(step, every, resumed, stopped, whole, told):
     command, run = stopped(step, every)
-    assert bertflow([*command, "--resume=auto"]) == 0
+    told(*command, "--resume=auto")
     require_equal_runs(run, whole)
     assert (run / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
     facts, expected = read_record(run / "run.json", dict), read_record(whole / "run.json", dict)["fit"]
@@ -121,70 +122,66 @@ def test_a_run_that_is_done_says_so_and_is_left_alone(whole, options, told):
 
 
 @pytest.mark.parametrize(
-    ("given", "name", "then", "now"),
-    [
-        ("--flow.learning_rate=0.5", "flow.learning_rate", "0.001", "0.5"),
-        ("--trainer.max_steps=5", "trainer.max_steps", "-1", "5"),
-    ],
+    ("name", "then", "now"), [("flow.learning_rate", "0.001", "0.5"), ("trainer.max_steps", "-1", "5")]
 )
-def test_a_run_with_other_options_is_refused(given, name, then, now, whole, options, error_line):
-    assert error_line(bertflow(["train", *options, f"--output={whole}", "--resume=auto", given]), 2) == (
+def test_a_run_with_other_options_is_refused(name, then, now, whole, options, refused):
+    assert refused(2, "train", *options, f"--output={whole}", "--resume=auto", f"--{name}={now}") == (
         f"error: The run in {whole} was made with {name}={then}, but now it is {now}. "
         f"Give the options of {whole / 'config.yaml'}, or choose another --output."
     )
 
 
 @pytest.mark.parametrize("given", ["--encoder.device=cpu", "--trainer.devices=1", "--data.store={}/store"])
-def test_where_a_run_goes_on_may_differ(given, stopped, whole, tmp_path):
+def test_where_a_run_goes_on_may_differ(given, stopped, whole, told):
     command, run = stopped(9)
-    assert bertflow([*command, "--resume=auto", given.format(tmp_path)]) == 0
+    told(*command, "--resume=auto", given.format("."))
     require_equal_runs(run, whole, atol=1e-6)
 
 
 def test_text_that_changed_behind_the_same_options_is_refused(stopped, options, error_line):
     command, run = stopped(9)
     text = Path(options[1].split("=")[1])
-    text.write_text("\n".join(SENTENCES[:-1]), encoding="utf-8")
+    text.write_text("\n".join(SENTENCES[:-1]))
     code = bertflow([*command, "--resume=auto"])
-    text.write_text("\n".join(SENTENCES), encoding="utf-8")
+    text.write_text("\n".join(SENTENCES))
     assert error_line(code, 3) == (
         f"error: The run in {run} was made with text.sentences 144, but now it is 143. "
         "Use what it was made from, or choose another --output."
     )
 
 
-def test_a_checkpoint_may_be_continued_in_a_folder_of_its_own(stopped, whole, tmp_path):
+def test_a_checkpoint_may_be_continued_in_a_folder_of_its_own(stopped, whole, told):
     command, run = stopped(17)
-    fork = tmp_path / "fork"
-    assert bertflow([*command, f"--output={fork}", f"--resume={run / 'checkpoints' / 'last.ckpt'}"]) == 0
+    fork = Path("fork")
+    told(*command, f"--output={fork}", f"--resume={run / 'checkpoints' / 'last.ckpt'}")
     require_equal_runs(fork, whole)
     assert (fork / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
     assert read_record(run / "run.json", dict)["status"] == "failed"
 
 
-def test_the_run_of_a_checkpoint_is_the_output_if_none_is_given(stopped, whole, options):
+def test_the_run_of_a_checkpoint_is_the_output_if_none_is_given(stopped, whole, options, told):
     _, run = stopped(17)
-    assert bertflow(["train", *options, f"--resume={run / 'checkpoints' / 'last.ckpt'}"]) == 0
+    told("train", *options, f"--resume={run / 'checkpoints' / 'last.ckpt'}")
     require_equal_runs(run, whole)
 
 
-def test_what_was_begun_and_no_further_is_begun_again(whole, options, tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / ".run.json.x1").write_text((whole / "run.json").read_text()[:9])
-    assert bertflow(["train", *options, f"--output={tmp_path / 'run'}", "--resume=auto"]) == 0
-    require_equal_runs(tmp_path / "run", whole)
+def test_what_was_begun_and_no_further_is_begun_again(whole, options, told):
+    Path("run").mkdir()
+    Path("run/.run.json.x1").write_text((whole / "run.json").read_text()[:9])
+    told("train", *options, "--output=run", "--resume=auto")
+    require_equal_runs(Path("run"), whole)
 
 
-def test_half_written_files_of_a_killed_run_are_cleared_away(stopped):
+def test_half_written_files_of_a_killed_run_are_cleared_away(stopped, told):
     command, run = stopped(9)
     (run / ".encoder.0123abcd").mkdir()
-    (run / "checkpoints" / ".last.ckpt.0123abcd").write_text("half")
-    assert bertflow([*command, "--resume=auto"]) == 0
+    (run / "checkpoints/.last.ckpt.0123abcd").write_text("half")
+    told(*command, "--resume=auto")
     assert not [path for path in run.rglob(".*") if path.name != ".gitignore"]
 
 
-def test_a_report_that_was_not_written_yet_is_written_by_the_next_call(options, tmp_path, monkeypatch):
-    command, written = ["train", *options, "--report=true", f"--output={tmp_path / 'run'}"], []
+def test_a_report_that_was_not_written_yet_is_written_by_the_next_call(options, monkeypatch, told):
+    command, written = ["train", *options, "--report=true", "--output=run"], []
 
     def killed(*_, **options):
         raise KilledError
@@ -193,31 +190,30 @@ def test_a_report_that_was_not_written_yet_is_written_by_the_next_call(options, 
     with pytest.raises(KilledError):
         bertflow(command)
     monkeypatch.setattr(inspecting, "write_report", lambda folder, *_, **options: written.append(folder))
-    assert bertflow([*command, "--resume=auto"]) == 0
-    assert written == [tmp_path / "run" / "report"]
+    told(*command, "--resume=auto")
+    assert written == [Path("run/report")]
 
 
-def test_a_damaged_checkpoint_is_one_line(stopped, error_line):
+def test_a_damaged_checkpoint_is_one_line(stopped, refused):
     command, run = stopped(9)
-    path = run / "checkpoints" / "last.ckpt"
+    path = run / "checkpoints/last.ckpt"
     path.write_bytes(path.read_bytes()[:1000])
-    line = error_line(bertflow([*command, "--resume=auto"]), 3)
+    line = refused(3, *command, "--resume=auto")
     assert line.startswith(f"error: {path} should be a checkpoint to go on from, but cannot be read: ")
     assert line.endswith(" Delete it to go on from an older one.")
 
 
-@pytest.mark.parametrize(
-    ("given", "code", "message"),
-    [
-        (["--resume=auto"], 2, "--resume auto continues the run in --output, but none was given. Give --output DIR."),
-        (["--resume={}/none.ckpt"], 3, "The checkpoint {}/none.ckpt is missing. Give one of a run's checkpoints/, or "
-         "auto."),
-        (["--resume={}/a/b.ckpt"], 3, "A checkpoint to go on from is in checkpoints/ of a run folder, but {} has "
-         "no run.json. Give one that does."),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_resumed_is_one_line(given, code, message, options, tmp_path, capsys):
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "b.ckpt").write_text("")
-    assert bertflow(["train", *options, *(argument.format(tmp_path) for argument in given)]) == code
+NOT_RESUMED = {
+    "auto": "--resume auto continues the run in --output, but none was given. Give --output DIR.",
+    "{}/none.ckpt": "The checkpoint {}/none.ckpt is missing. Give one of a run's checkpoints/, or auto.",
+    "{}/a/b.ckpt": "A checkpoint to go on from is in checkpoints/ of a run folder, but {} has no run.json. Give one "
+    "that does.",
+}
+
+
+@pytest.mark.parametrize(("given", "message"), NOT_RESUMED.items())
+def test_what_cannot_be_resumed_is_one_line(given, message, options, tmp_path, capsys):
+    Path("a").mkdir()
+    Path("a/b.ckpt").write_text("")
+    assert bertflow(["train", *options, f"--resume={given.format(tmp_path)}"]) == (2 if given == "auto" else 3)
     assert capsys.readouterr().err == f"error: {message.format(tmp_path)}\n"

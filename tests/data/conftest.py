@@ -6,6 +6,12 @@ import datasets
 import pytest
 
 
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    """Each test runs in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture
 def write(tmp_path):
     """Write a file of text or bytes under the test's folder and give its path."""

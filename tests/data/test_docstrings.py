@@ -1,5 +1,4 @@
 import ast
-import logging
 import sysconfig
 import warnings
 from pathlib import Path
@@ -112,12 +111,10 @@ def test_a_query_or_text_that_comes_again_is_left_out(from_files):
 
 def test_files_that_cannot_be_read_are_counted(from_files, caplog):
     from_files(
-        a=documented("This one can be read."),
-        b=b"# coding: utf-8\n'''\xff'''\n",
-        c='# coding: no-such\n"""Text."""',
+        a=documented("This one can be read."), b=b"# coding: utf-8\n'''\xff'''\n", c='# coding: no-such\n"""Text."""'
     )
-    with caplog.at_level(logging.INFO):
-        assert docstring_sentences() == ["This one can be read."]
+    caplog.set_level("INFO")
+    assert docstring_sentences() == ["This one can be read."]
     assert caplog.messages == ["Docstrings: 2 files could not be read and are left out."]
 
 
@@ -131,14 +128,13 @@ def test_warnings_about_others_code_are_kept_from_the_user(from_files):
 
 def test_no_docstrings_at_all_are_refused(from_files, refusal):
     from_files(a="x = 1")
-    assert refusal(docstring_sentences) == (
-        "The installed packages hold no docstrings (is Python zipped?). Give your own text."
-    )
+    said = refusal(docstring_sentences)
+    assert said == "The installed packages hold no docstrings (is Python zipped?). Give your own text."
 
 
 def test_more_than_there_is_cannot_be_drawn(from_files, refusal):
     from_files(a=documented("Sort the list.\n\n    It takes a key."))
-    assert refusal(docstring_corpus, 2) == ("2 pairs are wanted, but the docstrings hold 1. Ask for at most 1.")
+    assert refusal(docstring_corpus, 2) == "2 pairs are wanted, but the docstrings hold 1. Ask for at most 1."
 
 
 def test_the_pairs_to_score_stand_in_no_text_to_fit_on(few_packages):

@@ -29,7 +29,7 @@ REFUSED = {
 def test_a_list_that_cannot_be_read_is_refused(write, case, refusal):
     content, message = REFUSED[case]
     path = write("words.txt", content)
-    assert refusal(read_frequencies, path) == (message.format(path))
+    assert refusal(read_frequencies, path) == message.format(path)
 
 
 def test_words_are_counted_lower_case_with_contractions_split():

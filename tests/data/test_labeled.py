@@ -57,20 +57,20 @@ def test_a_hard_space_is_part_of_a_word(write):
     assert load_conll(write("a.conll", "10\u00a0000 NUM\nhi X\n")).sentences == (("10\u00a0000", "hi"),)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "expected"),
-    [
-        ("eng.train", CONLL2003, True),
-        ("a.txt", "a\tX\nb\tY\n\nc\tX\n", True),
-        ("a.tsv", "a dog\tanimal\n\nthe house\tthing\n", False),  # sentences with a label, and an empty line
-        ("a.tsv", "word\tlabel\ndog\tanimal\n\nhouse\tthing\n", False),  # its header says what it is
-        ("a.txt", "a dog runs\n\nthe cat sleeps now\n", True),  # nothing tells it from columns; the reader refuses it
-        ("a.txt", "dog\ncat\n\nbird\n", False),
-        ("a.tsv", "dog\tanimal\nhouse\tthing\n", False),
-        ("a.csv", "text,label\n\na,b\n", False),
-        ("a.bio", "a O\n", True),
-    ],
-)
+KNOWN = [
+    ("eng.train", CONLL2003, True),
+    ("a.txt", "a\tX\nb\tY\n\nc\tX\n", True),
+    ("a.tsv", "a dog\tanimal\n\nthe house\tthing\n", False),  # sentences with a label, and an empty line
+    ("a.tsv", "word\tlabel\ndog\tanimal\n\nhouse\tthing\n", False),  # its header says what it is
+    ("a.txt", "a dog runs\n\nthe cat sleeps now\n", True),  # nothing tells it from columns; the reader refuses it
+    ("a.txt", "dog\ncat\n\nbird\n", False),
+    ("a.tsv", "dog\tanimal\nhouse\tthing\n", False),
+    ("a.csv", "text,label\n\na,b\n", False),
+    ("a.bio", "a O\n", True),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "expected"), KNOWN)
 def test_a_file_is_known_by_its_ending_or_by_its_first_sentence(name, content, expected, write):
     assert is_conll(write(name, content)) is expected
 
@@ -92,7 +92,7 @@ REFUSED = {
 def test_what_holds_no_words_with_tags_is_refused(case, write, refusal):
     content, columns, message = REFUSED[case]
     path = write("a.conll", content)
-    assert refusal(load_conll, path, columns) == (message.format(path))
+    assert refusal(load_conll, path, columns) == message.format(path)
 
 
 @pytest.mark.parametrize(
@@ -125,15 +125,15 @@ def test_entities_by_hand(case):
 # Texts with a label each
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("a.tsv", "a dog\tanimal\nthe  house\tthing\n"),
-        ("a.tsv", "text\tlabel\na dog\tanimal\nthe house\tthing\n"),
-        ("a.csv", "label,sentence\nanimal,a dog\nthing,the house\n"),
-        ("a.jsonl", '{"word": "a dog", "label": "animal"}\n{"word": "the house", "label": "thing"}\n'),
-    ],
-)
+LABELED = [
+    ("a.tsv", "a dog\tanimal\nthe  house\tthing\n"),
+    ("a.tsv", "text\tlabel\na dog\tanimal\nthe house\tthing\n"),
+    ("a.csv", "label,sentence\nanimal,a dog\nthing,the house\n"),
+    ("a.jsonl", '{"word": "a dog", "label": "animal"}\n{"word": "the house", "label": "thing"}\n'),
+]
+
+
+@pytest.mark.parametrize(("name", "content"), LABELED)
 def test_texts_and_labels_are_read(name, content, write):
     found = load_labels(write(name, content))
     assert (found.texts, found.labels, found.source) == (("a dog", "the house"), ("animal", "thing"), name)

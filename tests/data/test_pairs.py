@@ -1,8 +1,8 @@
 import gzip
-import logging
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from bertflow.data.pairs import load_pairs, load_related
 from bertflow.data.sts import load_graded
@@ -106,8 +106,8 @@ def test_labeled_pairs_are_read_from_every_layout(name, content, write):
 
 
 def test_pairs_without_a_gold_label_are_dropped_and_counted(write, caplog):
-    with caplog.at_level("INFO", "bertflow"):
-        pairs = load_pairs(write("a.tsv", TSV + "A cat.\tA dog.\t-\n"), "classes")
+    caplog.set_level("INFO")
+    pairs = load_pairs(write("a.tsv", TSV + "A cat.\tA dog.\t-\n"), "classes")
     assert (len(pairs), pairs.dropped) == (2, 1)
     assert caplog.messages[-1].endswith("a.tsv: 3 rows = 2 used + 1 without a label (-)")
 
@@ -122,32 +122,35 @@ def test_other_classes_can_be_named(write):
     assert load_pairs(path, "classes", classes=["no", "yes"]).target.tolist() == [1, 0]
 
 
-def test_the_pairs_of_one_class_belong_together(write):
-    pairs = load_pairs(write("a.tsv", TSV), "classes").of_class("entailment")
+@pytest.fixture
+def nli(write):
+    return load_pairs(write("a.tsv", TSV), "classes")
+
+
+def test_the_pairs_of_one_class_belong_together(nli):
+    pairs = nli.of_class("entailment")
     assert (pairs.second, pairs.target, pairs.classes) == (("A dog moves.",), None, ())
 
 
-def test_an_unknown_class_is_said(write, refusal):
-    pairs = load_pairs(write("a.tsv", TSV), "classes")
-    assert refusal(pairs.of_class, "yes", error=UnknownNameError) == (
-        "Unknown class 'yes'. Known: contradiction, entailment, neutral."
-    )
+def test_an_unknown_class_is_said(nli, refusal):
+    said = refusal(nli.of_class, "yes", error=UnknownNameError)
+    assert said == "Unknown class 'yes'. Known: contradiction, entailment, neutral."
 
 
-def test_pairs_with_shown_text_are_left_out_by_key(write):
-    pairs = load_pairs(write("a.tsv", TSV), "classes").without_text(hash_texts(["a DOG moves"]))
+def test_pairs_with_shown_text_are_left_out_by_key(nli):
+    pairs = nli.without_text(hash_texts(["a DOG moves"]))
     assert (pairs.second, pairs.target.tolist()) == (("A dog sleeps.",), [0])
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("a.tsv", "Who runs?\tA dog.\nWho sleeps?\tA cat.\n"),
-        ("a.tsv", "question\tanswer\nWho runs?\tA dog.\nWho sleeps?\tA cat.\n"),
-        ("a.csv", "id,answer,question\n1,A dog.,Who runs?\n2,A cat.,Who sleeps?\n"),
-        ("a.jsonl", '{"text": "Who runs?", "paraphrase": "A dog."}\n{"text": "Who sleeps?", "paraphrase": "A cat."}\n'),
-    ],
-)
+TWO_COLUMNS = [
+    ("a.tsv", "Who runs?\tA dog.\nWho sleeps?\tA cat.\n"),
+    ("a.tsv", "question\tanswer\nWho runs?\tA dog.\nWho sleeps?\tA cat.\n"),
+    ("a.csv", "id,answer,question\n1,A dog.,Who runs?\n2,A cat.,Who sleeps?\n"),
+    ("a.jsonl", '{"text": "Who runs?", "paraphrase": "A dog."}\n{"text": "Who sleeps?", "paraphrase": "A cat."}\n'),
+]
+
+
+@pytest.mark.parametrize(("name", "content"), TWO_COLUMNS)
 def test_two_columns_are_pairs_that_belong_together(name, content, write):
     pairs = load_related(write(name, content))
     assert list(zip(pairs.first, pairs.second, strict=True)) == [("Who runs?", "A dog."), ("Who sleeps?", "A cat.")]
@@ -162,44 +165,46 @@ def test_a_third_column_holds_wrong_answers(write, refusal):
     assert (pairs.target, pairs.kind, set(pairs.subsets)) == (None, "texts", {"all"})
     assert pairs.taken([1]).negatives == ("A bird.",)
     two = write("b.csv", "question,answer\nWho?,Me.\n")
-    assert refusal(lambda: load_related([path, two])) == (
-        f"{path}, {two}: some files have a column of negatives, some not. Train on one kind alone."
-    )
+    said = refusal(lambda: load_related([path, two]))
+    assert said == f"{path}, {two}: some files have a column of negatives, some not. Train on one kind alone."
 
 
 GRADED = "sentence1\tsentence2\tscore\na\tb\t5\nc\td\t0\ne\tf\t2.5\n"
 
 
-def test_scores_are_shares_of_the_highest(write):
-    pairs = load_graded(write("mine.tsv", GRADED))
-    np.testing.assert_allclose(pairs.target, [1, 0, 0.5])
+@pytest.fixture
+def graded(write):
+    """Reads the scored pairs."""
+    return lambda name="mine.tsv", **options: load_graded(write(name, GRADED), **options)
+
+
+def test_scores_are_shares_of_the_highest(graded):
+    pairs = graded()
+    assert_allclose(pairs.target, [1, 0, 0.5])
     assert (pairs.tasks, pairs.classes) == (("mine",), ())
 
 
-def test_the_highest_score_can_be_said(write):
-    np.testing.assert_allclose(load_graded(write("mine.tsv", GRADED), top=10).target, [0.5, 0, 0.25])
+def test_the_highest_score_can_be_said(graded):
+    assert_allclose(graded(top=10).target, [0.5, 0, 0.25])
 
 
-def test_scores_beyond_the_highest_are_refused(write, refusal):
-    path = write("mine.tsv", GRADED)
-    assert refusal(load_graded, path, top=1) == (
+def test_scores_beyond_the_highest_are_refused(graded, refusal):
+    assert refusal(graded, top=1) == (
         "mine.tsv should be scored from 0 to 1, but its scores go from 0 to 5. "
         "Say the highest score with data.top_score."
     )
 
 
-def test_a_sample_keeps_the_order_and_the_targets(write):
-    pairs = load_graded(write("mine.tsv", GRADED))
+def test_a_sample_keeps_the_order_and_the_targets(graded):
+    pairs = graded()
     some = pairs.sample(2, seed=0)
     rows = [pairs.first.index(text) for text in some.first]
     assert rows == sorted(rows)
-    np.testing.assert_array_equal(some.target, pairs.target[rows])
+    assert_array_equal(some.target, pairs.target[rows])
 
 
-def test_equal_pairs_have_one_digest_and_other_labels_another(write):
-    pairs = load_graded(write("mine.tsv", GRADED))
-    assert pairs.digest() == load_graded(write("other.tsv", GRADED)).digest()
-    assert pairs.digest() != load_graded(write("mine.tsv", GRADED), top=10).digest()
+def test_equal_pairs_have_one_digest_and_other_labels_another(graded):
+    assert graded().digest() == graded("other.tsv").digest() != graded(top=10).digest()
 
 
 def test_tasks_are_known_by_their_names(shared_data):
@@ -222,8 +227,8 @@ def test_labels_of_jsonl_are_numbers(write):
 def test_a_query_or_text_that_comes_again_is_left_out_and_counted(write, caplog):
     rows = ["How?\tSo.", "HOW\tOtherwise.", "Why?\tso", "When?\tNow.", "When?\tNow."]
     path = write("faq.tsv", "\n".join(["query\ttext", *rows]))
-    with caplog.at_level(logging.INFO):
-        pairs = load_pairs(path, "retrieval")
+    caplog.set_level("INFO")
+    pairs = load_pairs(path, "retrieval")
     assert list(zip(pairs.first, pairs.second, strict=True)) == [("How?", "So."), ("When?", "Now.")]
     assert caplog.messages[-1] == f"{path}: 5 rows = 2 used + 3 whose query or text occurs before"
 

@@ -46,48 +46,48 @@ def test_prose_is_what_remains_without_code_lists_tables_and_fields():
     ]
 
 
-@pytest.mark.parametrize(
-    ("marked", "text"),
-    [
-        (":class:`~torch.nn.Module` and :func:`sum`", "Module and sum"),
-        (":ref:`the guide <guide>`", "the guide"),
-        ("`the page <https://example.org>`_", "the page"),
-        ("[the page](https://example.org) of [`~utils.Name`]", "the page of Name"),
-        ("``None`` or `None`", "None or None"),
-        ("**very** *important*, a * b * c", "very important, a * b * c"),
-        ("a  b\n c", "a b c"),
-    ],
-)
+MARKUP = {
+    ":class:`~torch.nn.Module` and :func:`sum`": "Module and sum",
+    ":ref:`the guide <guide>`": "the guide",
+    "`the page <https://example.org>`_": "the page",
+    "[the page](https://example.org) of [`~utils.Name`]": "the page of Name",
+    "``None`` or `None`": "None or None",
+    "**very** *important*, a * b * c": "very important, a * b * c",
+    "a  b\n c": "a b c",
+}
+
+
+@pytest.mark.parametrize(("marked", "text"), MARKUP.items())
 def test_markup_is_taken_off(marked, text):
     assert plain(marked) == text
 
 
-@pytest.mark.parametrize(
-    ("paragraph", "expected"),
-    [
-        ("This is the first one. This is the second one!", ["This is the first one.", "This is the second one!"]),
-        ('He said "this is it." Then he left the room.', ['He said "this is it."', "Then he left the room."]),
-        ("See Fig. Two and also Dr. Who on this.", ["See Fig. Two and also Dr. Who on this."]),
-        ("One is kept, i.e. This one here. Too short.", ["One is kept, i.e. This one here."]),
-        ("lower case is no sentence here.", []),
-        ("This one has no stop", []),
-        ("This is f(x, y)[0] * (a + b) / 3.", []),
-        (" ".join(["Word"] * 61) + ".", []),
-    ],
-)
+SENTENCES = {
+    "This is the first one. This is the second one!": ["This is the first one.", "This is the second one!"],
+    'He said "this is it." Then he left the room.': ['He said "this is it."', "Then he left the room."],
+    "See Fig. Two and also Dr. Who on this.": ["See Fig. Two and also Dr. Who on this."],
+    "One is kept, i.e. This one here. Too short.": ["One is kept, i.e. This one here."],
+    "lower case is no sentence here.": [],
+    "This one has no stop": [],
+    "This is f(x, y)[0] * (a + b) / 3.": [],
+    " ".join(["Word"] * 61) + ".": [],
+}
+
+
+@pytest.mark.parametrize(("paragraph", "expected"), SENTENCES.items())
 def test_sentences_are_complete(paragraph, expected):
     assert sentences(paragraph) == expected
 
 
-@pytest.mark.parametrize(
-    ("paragraph", "expected"),
-    [
-        ("Return the mean.", True),
-        ("Return the mean", True),
-        ("Return it.", False),
-        ("Return the mean. Then return it again.", False),
-        ("return the mean.", False),
-    ],
-)
+SUMMARIES = {
+    "Return the mean.": True,
+    "Return the mean": True,
+    "Return it.": False,
+    "Return the mean. Then return it again.": False,
+    "return the mean.": False,
+}
+
+
+@pytest.mark.parametrize(("paragraph", "expected"), SUMMARIES.items())
 def test_a_summary_is_one_sentence(paragraph, expected):
     assert is_summary(paragraph) is expected

@@ -23,17 +23,18 @@ def semeval(write):
     return write_package
 
 
-@pytest.mark.parametrize(
-    ("inputs", "golds", "expected"),
-    [
-        ("a\tb\nc\td\ne\tf\ng\th\n", "1\n\n \n4.5\n", [("a", "b", 1.0, "X"), ("g", "h", 4.5, "X")]),
-        ("a\tb\tnote\tnote\nc\td\tnote\tnote\n", "1\n2\n", [("a", "b", 1.0, "X"), ("c", "d", 2.0, "X")]),
-        ('"a\tb\nc"\td\n', "1\n2\n", [('"a', "b", 1.0, "X"), ('c"', "d", 2.0, "X")]),
-        (" a  b.\tc \n", "1\n", [(" a  b.", "c ", 1.0, "X")]),
-    ],
-    ids=["a blank line of gold drops its pair", "notes", "unbalanced quotation marks", "sentences stay as they stand"],
-)
-def test_a_subset_of_semeval_is_read_line_by_line(semeval, inputs, golds, expected):
+AB = ("a", "b", 1.0, "X")
+SUBSETS = {
+    "blank gold drops its pair": ("a\tb\nc\td\ne\tf\ng\th\n", "1\n\n \n4.5\n", [AB, ("g", "h", 4.5, "X")]),
+    "notes": ("a\tb\tnote\tnote\nc\td\tnote\tnote\n", "1\n2\n", [AB, ("c", "d", 2.0, "X")]),
+    "unbalanced quotation marks": ('"a\tb\nc"\td\n', "1\n2\n", [('"a', "b", 1.0, "X"), ('c"', "d", 2.0, "X")]),
+    "sentences stay as they stand": (" a  b.\tc \n", "1\n", [(" a  b.", "c ", 1.0, "X")]),
+}
+
+
+@pytest.mark.parametrize("case", SUBSETS)
+def test_a_subset_of_semeval_is_read_line_by_line(semeval, case):
+    inputs, golds, expected = SUBSETS[case]
     assert read(semeval(inputs, golds), "semeval", "X") == expected
 
 
@@ -82,6 +83,5 @@ def test_a_damaged_subset_is_refused(semeval, case, refusal):
 def test_a_missing_subset_is_refused(semeval, missing, refusal):
     path = semeval("a\tb\n", "1\n")
     (path.parent / missing).unlink()
-    assert refusal(read, path, "semeval", "X") == (
-        f"The sub-set X should be in {path.parent}/{missing}, which is missing. Is the folder complete?"
-    )
+    said = refusal(read, path, "semeval", "X")
+    assert said == f"The sub-set X should be in {path.parent}/{missing}, which is missing. Is the folder complete?"

@@ -6,6 +6,7 @@ All types of transformers' ``AutoModel`` are tried by ``benchmarks/architectures
 import importlib.util
 import json
 import sys
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,9 +17,10 @@ import transformers
 
 from bertflow.encoder.architecture import FAMILIES, try_padding
 from bertflow.encoder.model import BlockStack
-from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.export.targets import write_export
+
+from .conftest import make, require_near
 
 ROOT = Path(__file__).parents[2]
 SPEC = importlib.util.spec_from_file_location("architectures", ROOT / "benchmarks" / "architectures.py")
@@ -49,12 +51,12 @@ def quiet():
     """transformers warns about its own models."""
     verbosity = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()
-    yield
+    with warnings.catch_warnings(action="ignore"):
+        yield
     transformers.logging.set_verbosity(verbosity)
 
 
 @pytest.mark.usefixtures("quiet")
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", FEW)
 def test_an_architecture_is_right_or_refused(name, tmp_path):
     found = architectures.try_architecture(name, tmp_path)
@@ -63,7 +65,6 @@ def test_an_architecture_is_right_or_refused(name, tmp_path):
 
 
 @pytest.mark.usefixtures("quiet")
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", [*FAMILIES, "camembert", "data2vec-text", "ernie", "megatron-bert"])
 def test_a_model_that_reads_as_a_decoder_gives_a_sentence_one_vector(name, tmp_path, monkeypatch):
     monkeypatch.setitem(architectures.OVERRIDES, name, {"is_decoder": True})
@@ -77,7 +78,6 @@ READ = [name for name, outcome in RECORDED.items() if outcome not in ("refused",
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quiet")
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", [*READ, "the refused"])
 def test_every_architecture_is_as_the_page_says(name, tmp_path):
     if transformers.__version__ != RECORD["transformers"]:
@@ -98,11 +98,11 @@ def test_the_page_says_what_was_recorded_of_every_model_type():
 def fnet(tmp_path):
     """An encoder that cannot be told what is padding."""
     architectures.write_model("fnet", tmp_path / "fnet")
-    return TransformerEncoder(tmp_path / "fnet", "mean(1,2)", device="cpu")
+    return make(tmp_path / "fnet", "mean(1,2)")
 
 
 def test_groups_of_one_length_are_said_in_one_line(fnet, caplog):
-    TransformerEncoder(fnet.recipe["model"], device="cpu").encode(SENTENCES[:4])
+    make(fnet.recipe["model"]).encode(SENTENCES[:4])
     assert caplog.messages == [
         "Padding changes what a model of type fnet reads, so sentences are run in groups of one length."
     ]
@@ -113,7 +113,7 @@ def test_groups_of_one_length_are_one_batch_with_gradients(fnet):
     batch = fnet.padded(fnet.tokenized(SENTENCES), np.arange(len(SENTENCES)))
     x = fnet.embed_batch(batch)
     alone = [fnet.encode(sentence) for sentence in SENTENCES]
-    np.testing.assert_allclose(x.detach(), alone, rtol=1e-5, atol=1e-6)
+    require_near(x.detach(), alone)
     x[0].sum().backward()
     read = weights.grad.abs().sum(1) > 0
     assert set(torch.nonzero(read)[:, 0].tolist()) == set(batch.ids[0][batch.mask[0]].tolist())  # no padding
@@ -132,48 +132,36 @@ MODEL = SimpleNamespace(
 TABLE = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
 
 
-def right(ids, mask):
-    return {1: TABLE[ids] + (TABLE[ids] * mask[..., None]).sum(1, keepdim=True)}
+READS = {
+    "right": lambda ids, mask: TABLE[ids] + (TABLE[ids] * mask[..., None]).sum(1, keepdim=True),
+    "unmasked": lambda ids, mask: TABLE[ids] + TABLE[ids].sum(1, keepdim=True),
+    "beside others": lambda ids, mask: TABLE[ids] + TABLE[ids].sum((0, 1)),
+    "narrow": lambda ids, mask: TABLE[ids][..., :2],
+    "overflowing": lambda ids, mask: TABLE[ids] * torch.inf,
+}
+"""What layer 1 gives."""
 
 
-def unmasked(ids, mask):
-    return {1: TABLE[ids] + TABLE[ids].sum(1, keepdim=True)}
+def pads(read):
+    return try_padding(lambda *given: {1: READS[read](*given)}, range(5, 20), 0, MODEL)
 
 
-def beside_others(ids, mask):
-    return {1: TABLE[ids] + TABLE[ids].sum((0, 1))}
+@pytest.mark.parametrize(("read", "allowed"), [("right", True), ("unmasked", False), ("overflowing", True)])
+def test_padding_is_allowed_where_it_changes_nothing(read, allowed):
+    assert pads(read) is allowed
 
 
-def narrow(ids, mask):
-    return {1: TABLE[ids][..., :2]}
+NEVER_RIGHT = {
+    "beside others": "This model of type toy gives a sentence another embedding beside other sentences than alone, "
+    "even without padding. Choose another model.",
+    "narrow": "A model of type toy cannot read a sentence by itself: it gives a layer of (1, 2, 2) where (1, 2, 3) is "
+    "wanted. Choose another model.",
+}
 
 
-def overflowing(ids, mask):
-    return {1: TABLE[ids] * torch.inf}
-
-
-@pytest.mark.parametrize(("read", "pads"), [(right, True), (unmasked, False), (overflowing, True)])
-def test_padding_is_allowed_where_it_changes_nothing(read, pads):
-    assert try_padding(read, range(5, 20), 0, MODEL) is pads
-
-
-@pytest.mark.parametrize(
-    ("read", "message"),
-    [
-        (
-            beside_others,
-            "This model of type toy gives a sentence another embedding beside other sentences than alone, even without "
-            "padding. Choose another model.",
-        ),
-        (
-            narrow,
-            "A model of type toy cannot read a sentence by itself: it gives a layer of (1, 2, 2) where (1, 2, 3) is "
-            "wanted. Choose another model.",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("read", "message"), NEVER_RIGHT.items())
 def test_what_cannot_be_right_is_refused(refusal, read, message):
-    assert refusal(try_padding, read, range(5, 20), 0, MODEL, error=UsageError) == message
+    assert refusal(pads, read, error=UsageError) == message
 
 
 @torch.no_grad()

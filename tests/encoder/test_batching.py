@@ -12,8 +12,8 @@ SENTENCES = ["the dog " * n + "sings" for n in (3, 1, 9, 1, 2, 0, 4)] + [""]
 
 
 @pytest.fixture
-def text(tiny_bert):
-    return tokenize(SENTENCES, AutoTokenizer.from_pretrained(tiny_bert), max_length=64)
+def text(bert_tokenizer):
+    return tokenize(SENTENCES, bert_tokenizer, max_length=64)
 
 
 def test_every_sentence_is_in_one_batch(text):
@@ -32,8 +32,8 @@ def test_long_sentences_come_first(text):
     assert widths == sorted(widths, reverse=True)
 
 
-def test_a_batch_holds_what_the_tokenizer_pads(text, tiny_bert):
-    expected = AutoTokenizer.from_pretrained(tiny_bert)(SENTENCES, padding=True, return_tensors="pt")
+def test_a_batch_holds_what_the_tokenizer_pads(text, bert_tokenizer):
+    expected = bert_tokenizer(SENTENCES, padding=True, return_tensors="pt")
     batch = text.batch(np.arange(len(SENTENCES)), pad_id=0)
     assert batch.ids.tolist() == expected["input_ids"].tolist()
     assert batch.mask.long().tolist() == expected["attention_mask"].tolist()
@@ -44,15 +44,15 @@ def test_content_is_what_is_no_special_token(text):
     assert batch.content.tolist() == [[False, True, True, True, False], [True, True, False, False, False]]
 
 
-def test_a_batch_ends_where_sentences_are_much_shorter(tiny_bert):
+def test_a_batch_ends_where_sentences_are_much_shorter(bert_tokenizer):
     lengths = [9] * 5 + [8] * 3 + [2] * 20
-    text = tokenize(["dog " * n for n in lengths], AutoTokenizer.from_pretrained(tiny_bert), max_length=64)
+    text = tokenize(["dog " * n for n in lengths], bert_tokenizer, max_length=64)
     first = next(text.batches(200, pad_id=0))
     assert (text.lengths[first.rows] >= 0.875 * text.lengths.max()).all()
 
 
-def test_a_batch_is_worth_its_overhead(tiny_bert):
-    text = tokenize(["dog " * n for n in range(40, 0, -1)], AutoTokenizer.from_pretrained(tiny_bert), max_length=64)
+def test_a_batch_is_worth_its_overhead(bert_tokenizer):
+    text = tokenize(["dog " * n for n in range(40, 0, -1)], bert_tokenizer, max_length=64)
     *batches, _ = text.batches(400, pad_id=0)
     assert all(batch.ids.numel() > 400 / 4 - batch.ids.shape[1] for batch in batches)
 
@@ -82,22 +82,20 @@ def test_tokens_are_those_of_transformers(tiny_bert, tiny_roberta, max_length):
         assert text.truncated == sum(len(ids) > (max_length or 99) for ids in whole)
 
 
-def test_a_tokenizer_of_another_kind_is_run_as_transformers_runs_it(text, tiny_bert):
-    tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
+def test_a_tokenizer_of_another_kind_is_run_as_transformers_runs_it(text, bert_tokenizer):
 
-    class Shouting(type(tokenizer)):
+    class Shouting(type(bert_tokenizer)):
         """One that changes the text, as some models' own do."""
 
         def __call__(self, sentences, **options):
             return super().__call__([f"{sentence} dog" for sentence in sentences], **options)
 
-    tokenizer.__class__ = Shouting
-    found = tokenize(SENTENCES, tokenizer, 64)
+    bert_tokenizer.__class__ = Shouting
+    found = tokenize(SENTENCES, bert_tokenizer, 64)
     assert (found.lengths == text.lengths + 1).all()
 
 
-def test_sentences_are_counted_from_the_first_of_the_whole_text(tiny_bert):
-    tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
-    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="$A", special_tokens=[])
+def test_sentences_are_counted_from_the_first_of_the_whole_text(bert_tokenizer):
+    bert_tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="$A", special_tokens=[])
     with pytest.raises(DataError, match=r"^Sentence 107 \(''\) has no tokens for this model. Leave it out.$"):
-        tokenize(SENTENCES, tokenizer, 64, first=100)
+        tokenize(SENTENCES, bert_tokenizer, 64, first=100)

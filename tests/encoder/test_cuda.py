@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.closed_forms import Whitening
@@ -20,7 +21,7 @@ def test_a_gpu_makes_what_a_cpu_makes(tiny_bert, pooling):
         TransformerEncoder(tiny_bert, pooling, device=name).count_tokens(SENTENCES[:99]) for name in ("cuda", "cpu")
     ]
     found, expected = (encoder.encode(SENTENCES) for encoder in encoders)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
+    assert_allclose(found, expected, rtol=0, atol=1e-4)
 
 
 def test_half_precision_is_near_float32(tiny_bert):
@@ -43,4 +44,4 @@ def test_a_calibrator_runs_on_the_gpu(tiny_bert):
     x = encoder.encode(SENTENCES)
     calibrator = Whitening(8).fit(x)
     found = CalibratedEncoder(encoder, calibrator, force=True).encode(SENTENCES)
-    np.testing.assert_allclose(found, calibrator.transform(x), rtol=0, atol=1e-3)
+    assert_allclose(found, calibrator.transform(x), rtol=0, atol=1e-3)

@@ -5,12 +5,12 @@ import threading
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from bertflow.data.lines import skip_bad, skipping
 from bertflow.encoder import batching, device
 from bertflow.encoder.device import LOCAL_RANKS, Landing, ahead, parts, resolve_device
-from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
 
 from ..texts import NOUNS as WORDS
@@ -19,8 +19,8 @@ SENTENCES = [" ".join(WORDS[(row + at) % 6] for at in range(row % 9)) for row in
 
 
 @pytest.fixture
-def encoder(tiny_bert):
-    return TransformerEncoder(tiny_bert, "mean(1,4)", device="cpu")
+def encoder(tiny):
+    return tiny("mean(1,4)")
 
 
 @pytest.fixture
@@ -30,16 +30,16 @@ def in_parts(monkeypatch):
     monkeypatch.setattr(device, "PARTS", (4, 20))
 
 
-@pytest.mark.parametrize(
-    ("environment", "gpus", "expected"),
-    [
-        ({}, 4, "cuda:0"),
-        ({"LOCAL_RANK": "3"}, 4, "cuda:3"),  # torchrun
-        ({"SLURM_LOCALID": "2"}, 4, "cuda:2"),
-        ({"SLURM_LOCALID": "2"}, 1, "cuda:0"),  # each process is shown its own GPU alone
-        ({"LOCAL_RANK": "1", "SLURM_LOCALID": "0"}, 4, "cuda:1"),  # torchrun in a SLURM job
-    ],
-)
+SHARED = [
+    ({}, 4, "cuda:0"),
+    ({"LOCAL_RANK": "3"}, 4, "cuda:3"),  # torchrun
+    ({"SLURM_LOCALID": "2"}, 4, "cuda:2"),
+    ({"SLURM_LOCALID": "2"}, 1, "cuda:0"),  # each process is shown its own GPU alone
+    ({"LOCAL_RANK": "1", "SLURM_LOCALID": "0"}, 4, "cuda:1"),  # torchrun in a SLURM job
+]
+
+
+@pytest.mark.parametrize(("environment", "gpus", "expected"), SHARED)
 def test_processes_that_share_a_machine_take_a_gpu_each(environment, gpus, expected, monkeypatch):
     for name in LOCAL_RANKS:
         monkeypatch.delenv(name, raising=False)
@@ -106,12 +106,12 @@ def test_rows_land_where_they_belong_and_all_of_them():
 def test_text_in_parts_has_the_same_embeddings(tiny_bert, encoder, monkeypatch):
     found = encoder.encode(SENTENCES)
     monkeypatch.undo()
-    np.testing.assert_allclose(found, encoder.encode(SENTENCES), rtol=0, atol=1e-5)
+    assert_allclose(found, encoder.encode(SENTENCES), rtol=0, atol=1e-5)
 
 
 @pytest.mark.usefixtures("in_parts")
-def test_what_is_said_of_text_in_parts_is_said_once(tiny_bert, caplog):
-    TransformerEncoder(tiny_bert, max_length=6, device="cpu").encode(SENTENCES)
+def test_what_is_said_of_text_in_parts_is_said_once(tiny, caplog):
+    tiny(max_length=6).encode(SENTENCES)
     assert caplog.messages == [
         "Cut: 20 of 50 sentences, at max_length=6 tokens. To read whole sentences, use chunks or a larger max_length.",
         "Empty, and embedded by special tokens alone: 6 of 50 sentences.",
@@ -144,7 +144,7 @@ def test_out_of_memory_the_budget_is_halved_said_and_kept(encoder, small_memory,
     del encoder.budget
     seen = small_memory(encoder.stack)
     found = encoder.encode(SENTENCES)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    assert_allclose(found, expected, rtol=0, atol=1e-5)
     assert [message for message in caplog.messages if "Empty" not in message] == [
         "cpu has no memory for 10 sentences of up to 10 tokens at a time: from now on it is given 50 tokens."
     ]
@@ -170,7 +170,7 @@ def test_wherever_memory_ends_no_sentence_is_lost_or_doubled(encoder, monkeypatc
 
     monkeypatch.setattr(encoder.stack.model, "forward", run)
     monkeypatch.setattr(Landing, "put", lambda self, x, rows, made: (landed.extend(rows), put(self, x, rows, made))[1])
-    np.testing.assert_allclose(encoder.encode(SENTENCES), expected, rtol=0, atol=1e-5)
+    assert_allclose(encoder.encode(SENTENCES), expected, rtol=0, atol=1e-5)
     assert sorted(landed) == list(range(len(SENTENCES)))
     said = [message for message in caplog.messages if "has no memory" in message]
     assert len(said) == 2
@@ -186,8 +186,8 @@ def test_one_sentence_that_has_no_room_is_an_error(refusal, encoder, small_memor
     )
 
 
-def test_tf32_is_on_in_the_model_alone(tiny_bert):
-    encoder = TransformerEncoder(tiny_bert, device="cpu", dtype="tf32")
+def test_tf32_is_on_in_the_model_alone(tiny):
+    encoder = tiny(dtype="tf32")
     seen, products = [], torch.backends.cuda.matmul
     before = products.fp32_precision
     encoder.stack.model.register_forward_pre_hook(lambda *_: seen.append(products.fp32_precision))
@@ -195,4 +195,4 @@ def test_tf32_is_on_in_the_model_alone(tiny_bert):
     assert set(seen) == {"tf32"}
     assert products.fp32_precision == before == "none"
     assert encoder.describe()["dtype"] == "tf32"
-    np.testing.assert_array_equal(x, TransformerEncoder(tiny_bert, device="cpu").encode(SENTENCES))
+    assert_array_equal(x, tiny().encode(SENTENCES))

@@ -8,12 +8,15 @@ import shutil
 import numpy as np
 import pytest
 from huggingface_hub import constants
+from numpy.testing import assert_array_equal
 from safetensors.torch import load_file, save_file
-from transformers import AutoTokenizer, T5Config, T5EncoderModel
+from transformers import T5Config, T5EncoderModel
 
 from bertflow.encoder.transformer import StaticEncoder, TransformerEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.records import read_record
+
+from .conftest import make, require_near, require_same
 
 SENTENCES = ["the big dog", "a cat sleeps"]
 
@@ -26,31 +29,30 @@ def model(tiny_bert, tmp_path):
 
 def make_sentence_transformers(folder, pooling, last="Normalize", inside=""):
     """Turn a model folder into one as sentence-transformers writes."""
-    types = ["sentence_transformers.models.Transformer", "sentence_transformers.models.Pooling", last]
+    kinds = [("Transformer", inside), ("Pooling", "1_Pooling"), (last, "2_Last")]
     modules = [
-        {"idx": 0, "name": "0", "path": inside, "type": types[0]},
-        {"idx": 1, "name": "1", "path": "1_Pooling", "type": types[1]},
+        {"idx": k, "name": str(k), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for k, (kind, path) in enumerate(kinds)
+        if kind
     ]
-    if last:
-        modules.append({"idx": 2, "name": "2", "path": "2_Last", "type": f"sentence_transformers.models.{last}"})
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling/config.json").write_text(json.dumps(pooling))
     return folder
 
 
-@pytest.mark.parametrize(
-    ("config", "pooling"),
-    [
-        ({"word_embedding_dimension": 16, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls"),
-        ({"word_embedding_dimension": 16, "pooling_mode_cls_token": False, "pooling_mode_max_tokens": True}, "max"),
-        ({"pooling_mode_mean_tokens": True}, "mean"),
-        ({"pooling_mode_lasttoken": True}, "last-token"),
-        ({"embedding_dimension": 16, "pooling_mode": "mean", "include_prompt": True}, "mean"),
-        ({"embedding_dimension": 16, "pooling_mode": "lasttoken"}, "last-token"),
-        ({"embedding_dimension": 16, "pooling_mode": ["cls"]}, "cls"),
-    ],
-)
+BROUGHT = [
+    ({"word_embedding_dimension": 16, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls"),
+    ({"word_embedding_dimension": 16, "pooling_mode_cls_token": False, "pooling_mode_max_tokens": True}, "max"),
+    ({"pooling_mode_mean_tokens": True}, "mean"),
+    ({"pooling_mode_lasttoken": True}, "last-token"),
+    ({"embedding_dimension": 16, "pooling_mode": "mean", "include_prompt": True}, "mean"),
+    ({"embedding_dimension": 16, "pooling_mode": "lasttoken"}, "last-token"),
+    ({"embedding_dimension": 16, "pooling_mode": ["cls"]}, "cls"),
+]
+
+
+@pytest.mark.parametrize(("config", "pooling"), BROUGHT)
 def test_a_sentence_transformers_folder_brings_its_pooling(model, config, pooling):
     found = TransformerEncoder(make_sentence_transformers(model, config))
     assert found.describe()["pooling"] == pooling
@@ -63,21 +65,21 @@ def test_what_sentence_transformers_itself_writes_is_read(tiny_bert, tmp_path):
     parts = [Transformer(str(tiny_bert)), Pooling(16, pooling_mode="cls")]
     theirs = SentenceTransformer(modules=parts, device="cpu")
     theirs.save(str(tmp_path / "theirs"))
-    ours = TransformerEncoder(tmp_path / "theirs", device="cpu")
+    ours = make(tmp_path / "theirs")
     assert ours.describe()["pooling"] == "cls"
-    np.testing.assert_allclose(ours.encode(SENTENCES), theirs.encode(SENTENCES), rtol=1e-5, atol=1e-6)
+    require_near(ours.encode(SENTENCES), theirs.encode(SENTENCES))
 
 
-@pytest.mark.parametrize(
-    ("settings", "length"),
-    [
-        ({"max_seq_length": 32, "do_lower_case": False}, 32),
-        ({"max_seq_length": 500}, 64),
-        ({"max_seq_length": None}, 64),
-        ({}, 64),
-        (None, 64),
-    ],
-)
+LONGEST = [
+    ({"max_seq_length": 32, "do_lower_case": False}, 32),
+    ({"max_seq_length": 500}, 64),
+    ({"max_seq_length": None}, 64),
+    ({}, 64),
+    (None, 64),
+]
+
+
+@pytest.mark.parametrize(("settings", "length"), LONGEST)
 def test_a_sentence_transformers_folder_brings_its_longest_sentence(model, tiny_bert, settings, length):
     from sentence_transformers import SentenceTransformer
 
@@ -85,27 +87,26 @@ def test_a_sentence_transformers_folder_brings_its_longest_sentence(model, tiny_
     if settings is not None:
         (model / "sentence_bert_config.json").write_text(json.dumps(settings))
     text = ["the big dog eats a red bird " * count for count in (1, 5, 9)]  # 9, 37 and 65 tokens
-    ours = TransformerEncoder(model, device="cpu")
+    ours = make(model)
     assert ours.describe()["max_length"] == length
     assert f"max_length={length}" in repr(ours)
     if (settings or {}).get("max_seq_length") != 500:  # of which sentence-transformers reads more than there are
         theirs = SentenceTransformer(str(model), device="cpu")
         assert theirs.max_seq_length == length
-        np.testing.assert_allclose(ours.encode(text), theirs.encode(text), rtol=1e-5, atol=1e-6)
-    named = TransformerEncoder(model, max_length=12, device="cpu")
-    np.testing.assert_array_equal(named.encode(text), TransformerEncoder(tiny_bert, max_length=12).encode(text))
+        require_near(ours.encode(text), theirs.encode(text))
+    named = make(model, max_length=12)
+    require_same(named, TransformerEncoder(tiny_bert, max_length=12), text)
     assert StaticEncoder(model).describe()["max_length"] == (settings or {}).get("max_seq_length") or 128
 
 
 @pytest.mark.parametrize(("most", "length"), [(200, 200), (int(1e30), 128)])
-def test_without_a_length_of_its_own_a_folder_is_read_as_long_as_its_model_can(tiny_bert, tmp_path, most, length):
+def test_without_a_length_of_its_own_a_folder_is_read_as_long_as_its_model_can(bert_tokenizer, tmp_path, most, length):
     size = {"vocab_size": 40, "d_model": 16, "d_kv": 4, "num_heads": 4, "num_layers": 2, "d_ff": 32}
     T5EncoderModel(T5Config(**size)).save_pretrained(tmp_path)
-    tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
-    tokenizer.model_max_length = most
-    tokenizer.save_pretrained(tmp_path)
+    bert_tokenizer.model_max_length = most
+    bert_tokenizer.save_pretrained(tmp_path)
     make_sentence_transformers(tmp_path, {"pooling_mode": "mean"})
-    assert TransformerEncoder(tmp_path, device="cpu").describe()["max_length"] == length
+    assert make(tmp_path).describe()["max_length"] == length
 
 
 def test_the_transformer_may_lie_in_a_folder_of_its_own(tiny_bert, tmp_path):
@@ -113,7 +114,7 @@ def test_the_transformer_may_lie_in_a_folder_of_its_own(tiny_bert, tmp_path):
     shutil.copytree(tiny_bert, outer / "0_Transformer")
     make_sentence_transformers(outer, {"pooling_mode": "cls"}, inside="0_Transformer")
     found, expected = TransformerEncoder(outer), TransformerEncoder(tiny_bert, "cls")
-    np.testing.assert_array_equal(found.encode(SENTENCES), expected.encode(SENTENCES))
+    require_same(found, expected, SENTENCES)
     assert found.describe() == expected.describe() | {"encoder": "outer"}
 
 
@@ -127,7 +128,7 @@ def test_a_normalize_is_left_out_and_that_is_said(model, caplog):
 def test_a_pooling_of_ones_own_reads_the_transformer_alone(model, tiny_bert, caplog):
     make_sentence_transformers(model, {"pooling_mode": "weightedmean"}, last="Dense")
     found = TransformerEncoder(model, "mean(2)").encode(SENTENCES)
-    np.testing.assert_array_equal(found, TransformerEncoder(tiny_bert, "mean(2)").encode(SENTENCES))
+    assert_array_equal(found, TransformerEncoder(tiny_bert, "mean(2)").encode(SENTENCES))
     assert caplog.messages == []
 
 
@@ -235,9 +236,8 @@ def test_several_weight_files_are_hashed_in_the_order_of_their_names(model):
 @pytest.mark.parametrize("name", ["./nothing", "~/no such folder", "/no/such/folder", "a/b/c", "bertflow/nothing"])
 def test_a_missing_folder_is_not_looked_for_on_the_hub(refusal, name, monkeypatch, pytestconfig):
     monkeypatch.chdir(pytestconfig.rootpath)
-    assert refusal(TransformerEncoder, name) == (
-        f"The model folder {name} does not exist. Give an existing folder, or a hub id."
-    )
+    said = refusal(TransformerEncoder, name)
+    assert said == f"The model folder {name} does not exist. Give an existing folder, or a hub id."
 
 
 def test_damaged_token_counts_are_named(tiny_bert, tmp_path):
@@ -272,7 +272,7 @@ def _made(folder):
 @pytest.mark.usefixtures("hub_cache")
 def test_a_hub_id_is_a_folder_under_its_own_name(tiny_bert):
     found, expected = TransformerEncoder("someone/tiny-bert"), TransformerEncoder(tiny_bert)
-    np.testing.assert_array_equal(found.encode(SENTENCES), expected.encode(SENTENCES))
+    require_same(found, expected, SENTENCES)
     assert found.describe() == expected.describe() | {"encoder": "someone/tiny-bert"}
 
 
@@ -307,6 +307,5 @@ def test_a_name_that_is_no_hub_id_is_said():
 
 
 def test_a_folder_has_no_revision(refusal, tiny_bert):
-    assert refusal(TransformerEncoder, tiny_bert, error=UsageError, revision="main") == (
-        f"A revision ('main') is for hub ids, but {tiny_bert} is a folder. Leave it out."
-    )
+    said = refusal(TransformerEncoder, tiny_bert, error=UsageError, revision="main")
+    assert said == f"A revision ('main') is for hub ids, but {tiny_bert} is a folder. Leave it out."

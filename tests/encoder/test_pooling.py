@@ -1,5 +1,7 @@
 import pytest
 import torch
+from torch.nn.functional import pad
+from torch.testing import assert_close
 
 from bertflow.encoder.pooling import (
     COUNTED,
@@ -17,13 +19,8 @@ from bertflow.errors import UnknownNameError, UsageError
 BLOCKS = 6
 MASK = torch.tensor([[1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1], [1, 1, 0, 0, 0, 0]], dtype=torch.bool)
 SPECIAL = torch.tensor([[1, 0, 0, 1, 0, 0], [1, 0, 0, 0, 0, 1], [1, 1, 0, 0, 0, 0]], dtype=torch.bool)
-WRITTEN = [f"{tokens}(1,3)" for tokens in TOKEN_REDUCTIONS] + [
-    "sum(2,4)",
-    "concat(0,3)",
-    "concat-sif(0,3)",
-    "sum-cls(5)",
-]
-ROWS = [name for name in POOLINGS if name != "pooler"] + WRITTEN
+ROWS = [*(name for name in POOLINGS if name != "pooler"), *(f"{tokens}(1,3)" for tokens in TOKEN_REDUCTIONS)]
+ROWS += ["sum(2,4)", "concat(0,3)", "concat-sif(0,3)", "sum-cls(5)"]
 
 
 def views(mask=MASK, special=SPECIAL):
@@ -41,27 +38,27 @@ def read(layers, spelling, seen):
     return pool([layers[k] for k in pooling.resolve(BLOCKS)], seen, pooling)
 
 
-@pytest.mark.parametrize(
-    ("spelling", "expected"),
-    [
-        ("mean", 6),
-        ("second-to-last", 5),
-        ("last-2-avg", 5.5),
-        ("first-last-avg", 3.5),
-        ("emb-last-avg", 3),
-        ("sum-last-4", 18),
-        ("mean(1,2)", 1.5),
-        ("cls(3)", 3),
-        ("sif(0)", 0),
-        ("content(1,-1)", 3.5),
-        ("sum(1,2,3)", 6),
-        ("sum-max(-7,-6)", 1),
-    ],
-)
+LEVELS = {
+    "mean": 6,
+    "second-to-last": 5,
+    "last-2-avg": 5.5,
+    "first-last-avg": 3.5,
+    "emb-last-avg": 3,
+    "sum-last-4": 18,
+    "mean(1,2)": 1.5,
+    "cls(3)": 3,
+    "sif(0)": 0,
+    "content(1,-1)": 3.5,
+    "sum(1,2,3)": 6,
+    "sum-max(-7,-6)": 1,
+}
+
+
+@pytest.mark.parametrize(("spelling", "expected"), LEVELS.items())
 def test_each_row_reads_its_layers(spelling, expected):
     # Layer k of six is filled with the number k, so the result says which layers were read.
     layers = [torch.full((3, 6, 4), float(k)) for k in range(BLOCKS + 1)]
-    torch.testing.assert_close(read(layers, spelling, views()), torch.full((3, 4), float(expected)))
+    assert_close(read(layers, spelling, views()), torch.full((3, 4), float(expected)))
 
 
 def test_concatenation_keeps_the_order_of_the_layers():
@@ -80,16 +77,11 @@ def test_the_width_is_the_one_announced(spelling):
 def test_padding_never_counts(spelling, side, garbage):
     layers, seen = states(), views()
     plain = read(layers, spelling, seen)
-    pad = (0, 3) if side == "right" else (3, 0)
-    wide = [
-        torch.nn.functional.pad(layer.where(MASK.unsqueeze(-1), garbage), (0, 0, *pad), value=garbage)
-        for layer in layers
-    ]
-    mask, content, *counted = (
-        torch.nn.functional.pad(view, pad) for view in (seen.mask, seen.content, *seen.counted.values())
-    )
+    more = (0, 3) if side == "right" else (3, 0)
+    wide = [pad(layer.where(MASK.unsqueeze(-1), garbage), (0, 0, *more), value=garbage) for layer in layers]
+    mask, content, *counted = (pad(view, more) for view in (seen.mask, seen.content, *seen.counted.values()))
     padded = TokenViews(mask, content, dict(zip(seen.counted, counted, strict=True)), seen.mask_at)
-    torch.testing.assert_close(read(wide, spelling, padded), plain)
+    assert_close(read(wide, spelling, padded), plain)
 
 
 def slow_reduction(tokens, states, mask, special, weights):
@@ -98,19 +90,16 @@ def slow_reduction(tokens, states, mask, special, weights):
     for sentence, used, extra, weight in zip(states, mask, special, weights, strict=True):
         there = [t for t in range(len(used)) if used[t]]
         text = [t for t in there if not extra[t]] or there
-        rows.append(
-            {
-                "mean": lambda s=sentence, p=there: sum(s[t] for t in p) / len(p),
-                "content": lambda s=sentence, p=text: sum(s[t] for t in p) / len(p),
-                **dict.fromkeys(
-                    COUNTED, lambda s=sentence, p=text, w=weight: sum(w[t] * s[t] for t in p) / sum(w[t] for t in p)
-                ),
-                "max": lambda s=sentence, p=there: torch.stack([s[t] for t in p]).max(0).values,
-                "cls": lambda s=sentence, p=there: s[p[0]],
-                "last-token": lambda s=sentence, p=there: s[p[-1]],
-                **dict.fromkeys(TEMPLATED, lambda s=sentence, p=there: s[p[-2]]),
-            }[tokens]()
-        )
+        if tokens in COUNTED:
+            rows.append(sum(weight[t] * sentence[t] for t in text) / sum(weight[t] for t in text))
+        elif tokens in ("mean", "content"):
+            read = there if tokens == "mean" else text
+            rows.append(sum(sentence[t] for t in read) / len(read))
+        elif tokens == "max":
+            rows.append(torch.stack([sentence[t] for t in there]).max(0).values)
+        else:
+            at = {"cls": 0, "last-token": -1, **dict.fromkeys(TEMPLATED, -2)}[tokens]
+            rows.append(sentence[there[at]])
     return torch.stack(rows)
 
 
@@ -118,13 +107,13 @@ def slow_reduction(tokens, states, mask, special, weights):
 def test_each_reduction_equals_a_loop_over_tokens(tokens):
     layers, seen = states(), views()
     expected = slow_reduction(tokens, layers[2], MASK, SPECIAL, seen.counted.get(tokens, MASK))
-    torch.testing.assert_close(read(layers, f"{tokens}(2)", seen), expected)
+    assert_close(read(layers, f"{tokens}(2)", seen), expected)
 
 
 def test_tokens_are_reduced_before_layers_are_joined():
     layers, seen = states(), views()
     maxima = [slow_reduction("max", layers[k], MASK, SPECIAL, MASK) for k in (1, 2)]
-    torch.testing.assert_close(read(layers, "max(1,2)", seen), (maxima[0] + maxima[1]) / 2)
+    assert_close(read(layers, "max(1,2)", seen), (maxima[0] + maxima[1]) / 2)
 
 
 def test_half_precision_states_are_pooled_in_float32():
@@ -141,16 +130,16 @@ def test_every_spelling_comes_back(spelling):
     assert str(parse_pooling(spelling)) == spelling
 
 
-@pytest.mark.parametrize(
-    ("spelling", "canonical"),
-    [
-        (" mean( 1, 2 ) ", "mean(1,2)"),
-        ("mean(-1)", "mean"),
-        ("mean(1,-1)", "first-last-avg"),
-        ("concat-mean(0,3)", "concat(0,3)"),
-        ("sif(-1)", "sif"),
-    ],
-)
+SPELLINGS = {
+    " mean( 1, 2 ) ": "mean(1,2)",
+    "mean(-1)": "mean",
+    "mean(1,-1)": "first-last-avg",
+    "concat-mean(0,3)": "concat(0,3)",
+    "sif(-1)": "sif",
+}
+
+
+@pytest.mark.parametrize(("spelling", "canonical"), SPELLINGS.items())
 def test_equal_rows_have_one_spelling(spelling, canonical):
     assert str(parse_pooling(spelling)) == canonical
 
@@ -179,10 +168,8 @@ def test_a_layer_out_of_range_gives_the_range(refusal, layer):
 
 
 def test_sif_without_counts_says_what_to_do(refusal):
-    assert (
-        refusal(pool, [torch.ones(3, 6, 4)], TokenViews(MASK, MASK), POOLINGS["sif"], error=UsageError)
-        == "The pooling sif needs token counts. Call count_tokens(sentences), or give token_counts."
-    )
+    said = refusal(pool, [torch.ones(3, 6, 4)], TokenViews(MASK, MASK), POOLINGS["sif"], error=UsageError)
+    assert said == "The pooling sif needs token counts. Call count_tokens(sentences), or give token_counts."
 
 
 def test_an_encoder_without_a_calibrator_is_called_by_what_it_does():

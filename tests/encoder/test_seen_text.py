@@ -1,17 +1,16 @@
 import numpy as np
 import pytest
-from transformers import AutoTokenizer
+from numpy.testing import assert_allclose, assert_array_equal
 
 from bertflow.encoder import seen_text
 from bertflow.encoder.seen_text import TokenCounts, vocabulary_size
-from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import BertflowError
 from bertflow.text_keys import hash_texts
 
 
 @pytest.fixture
-def tokenizer(tiny_bert):
-    return AutoTokenizer.from_pretrained(tiny_bert)
+def tokenizer(bert_tokenizer):
+    return bert_tokenizer
 
 
 def counted(counts, tokenizer):
@@ -19,8 +18,8 @@ def counted(counts, tokenizer):
     return {words[index]: int(counts[index]) for index in np.flatnonzero(counts)}
 
 
-def test_a_corpus_is_counted_without_special_tokens(tiny_bert, tokenizer):
-    encoder = TransformerEncoder(tiny_bert, "sif").count_tokens(["the dog", "the dogs", "", "the xyz"])
+def test_a_corpus_is_counted_without_special_tokens(tiny, tokenizer):
+    encoder = tiny("sif").count_tokens(["the dog", "the dogs", "", "the xyz"])
     found = counted(encoder.counts.counts, tokenizer)
     assert found == {"the": 3, "dog": 2, "##s": 1, "[UNK]": 1}
 
@@ -35,19 +34,19 @@ def test_a_word_gives_its_count_to_each_of_its_pieces(tokenizer):
 
 def test_counts_by_token_id_are_taken_as_they_are(tokenizer):
     counts = np.arange(vocabulary_size(tokenizer), dtype=np.int32)
-    np.testing.assert_array_equal(TokenCounts.given(counts, tokenizer).counts, counts)
+    assert_array_equal(TokenCounts.given(counts, tokenizer).counts, counts)
 
 
 @pytest.mark.parametrize(("name", "a"), [("sif", 1e-3), ("soft-sif", 1e-2)])
 def test_a_frequent_token_weighs_little_and_an_unseen_one_weighs_one(name, a):
     weights = TokenCounts(np.array([0, 1, 99])).weights[name]
-    np.testing.assert_allclose(weights, [1, a / (a + 0.01), a / (a + 0.99)], rtol=1e-6)
+    assert_allclose(weights, [1, a / (a + 0.01), a / (a + 0.99)], rtol=1e-6)
 
 
 def test_a_token_that_a_text_of_few_words_does_not_hold_weighs_as_its_tokens_do_in_the_mean():
     weights = TokenCounts(np.array([0, 25, 75])).weights["faint-sif"]
     seen = [0.1 / (0.1 + 0.25), 0.1 / (0.1 + 0.75)]
-    np.testing.assert_allclose(weights, [0.25 * seen[0] + 0.75 * seen[1], *seen], rtol=1e-6)
+    assert_allclose(weights, [0.25 * seen[0] + 0.75 * seen[1], *seen], rtol=1e-6)
 
 
 WORDS = "Word counts need words with counts above zero, got none, or a negative one. Count again."
@@ -68,21 +67,21 @@ def test_counts_of_nothing_and_those_that_do_not_fit_are_refused(refusal, tokeni
     assert refusal(TokenCounts.given, counts, tokenizer) == message
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (["", " "], "Token counts need text, but 2 sentences hold no tokens. Give a corpus."),
-        ("the dog", "Sentences must be a list of texts, got a single text. Put it in a list: [sentence]."),
-        (iter(["the dog", 7]), "Sentence 1 must be text, got int. Leave it out, or read it as text."),
-    ],
-)
-def test_what_is_no_corpus_is_refused(refusal, tiny_bert, text, message):
-    assert refusal(TransformerEncoder(tiny_bert, "sif").count_tokens, text, error=BertflowError) == message
+NO_CORPUS = [
+    (["", " "], "Token counts need text, but 2 sentences hold no tokens. Give a corpus."),
+    ("the dog", "Sentences must be a list of texts, got a single text. Put it in a list: [sentence]."),
+    (iter(["the dog", 7]), "Sentence 1 must be text, got int. Leave it out, or read it as text."),
+]
 
 
-def test_a_stream_is_counted_as_a_list_is(tiny_bert, monkeypatch):
+@pytest.mark.parametrize(("text", "message"), NO_CORPUS)
+def test_what_is_no_corpus_is_refused(refusal, tiny, text, message):
+    assert refusal(tiny("sif").count_tokens, text, error=BertflowError) == message
+
+
+def test_a_stream_is_counted_as_a_list_is(tiny, monkeypatch):
     monkeypatch.setattr(seen_text, "CHUNK", 2)
     text = ["the dog", "the dogs", "", "the xyz", "a cat"]
-    streamed = TransformerEncoder(tiny_bert, "sif").count_tokens(iter(text))
-    assert streamed.describe() == TransformerEncoder(tiny_bert, "sif").count_tokens(text).describe()
-    np.testing.assert_array_equal(streamed.fitted_hashes(), hash_texts(text))
+    streamed = tiny("sif").count_tokens(iter(text))
+    assert streamed.describe() == tiny("sif").count_tokens(text).describe()
+    assert_array_equal(streamed.fitted_hashes(), hash_texts(text))

@@ -1,19 +1,22 @@
 """The second voice is a plain loop over a dictionary."""
 
 import gzip
-import logging
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from transformers import AutoModel
 
 from bertflow.data.corpus import words_of
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.encoder.transformer import StaticEncoder, TransformerEncoder
+from bertflow.encoder.transformer import StaticEncoder
 from bertflow.encoder.word_vectors import WordVectorEncoder
 from bertflow.errors import BertflowError
 from bertflow.text_keys import hash_texts
+
+from .conftest import make
 
 VECTORS = {
     "the": [0.1, 0.0, 0.3],
@@ -41,6 +44,12 @@ def write(tmp_path):
     return write_file
 
 
+@pytest.fixture
+def glove(write):
+    """Opens a file with all vectors."""
+    return lambda *options: WordVectorEncoder(write(lines()), *options)
+
+
 def by_hand(sentence, counts=None):
     total, weights = np.zeros(3), 0.0
     for word in words_of(sentence):
@@ -51,37 +60,37 @@ def by_hand(sentence, counts=None):
     return total / weights
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("glove.txt", lines()),
-        ("word2vec.txt", f"7 3\n{lines()}"),
-        ("fasttext.vec", f"7 3\n{lines()}".replace("\n", " \n").replace("7 3 ", "7 3")),
-        ("windows.txt", lines().replace("\n", "\r\n")),
-        ("packed.txt.gz", gzip.compress(lines().encode(), mtime=0)),
-        ("unfinished.txt", lines().rstrip("\n")),
-    ],
-)
+FORMS = {
+    "glove.txt": lines(),
+    "word2vec.txt": f"7 3\n{lines()}",
+    "fasttext.vec": f"7 3\n{lines()}".replace("\n", " \n").replace("7 3 ", "7 3"),
+    "windows.txt": lines().replace("\n", "\r\n"),
+    "packed.txt.gz": gzip.compress(lines().encode(), mtime=0),
+    "unfinished.txt": lines().rstrip("\n"),
+}
+
+
+@pytest.mark.parametrize(("name", "content"), FORMS.items())
 def test_every_form_of_file_gives_the_mean_of_its_words(name, content, write):
     x = WordVectorEncoder(write(content, name)).encode(SENTENCES)
-    np.testing.assert_allclose(x, [by_hand(sentence) for sentence in SENTENCES], rtol=1e-6)
+    assert_allclose(x, [by_hand(sentence) for sentence in SENTENCES], rtol=1e-6)
 
 
 @pytest.mark.parametrize("counts", [{"the": 90, "dog": 10}, {"dog": 1}])
-def test_sif_weighs_by_the_counts_given(counts, write):
-    x = WordVectorEncoder(write(lines()), "sif", counts).encode(SENTENCES)
-    np.testing.assert_allclose(x, [by_hand(sentence, counts) for sentence in SENTENCES], rtol=1e-5)
+def test_sif_weighs_by_the_counts_given(counts, glove):
+    x = glove("sif", counts).encode(SENTENCES)
+    assert_allclose(x, [by_hand(sentence, counts) for sentence in SENTENCES], rtol=1e-5)
 
 
-def test_sif_counts_a_corpus(write):
-    x = WordVectorEncoder(write(lines()), "sif").count_words(["the The dog", "the"]).encode(SENTENCES)
+def test_sif_counts_a_corpus(glove):
+    x = glove("sif").count_words(["the The dog", "the"]).encode(SENTENCES)
     expected = [by_hand(sentence, {"the": 3, "dog": 1}) for sentence in SENTENCES]
-    np.testing.assert_allclose(x, expected, rtol=1e-5)
+    assert_allclose(x, expected, rtol=1e-5)
 
 
-def test_a_word_is_looked_up_as_written_then_in_lower_case(write):
-    x = WordVectorEncoder(write(lines())).encode(["Paris", "PARIS", "paris"])
-    np.testing.assert_allclose(x, [VECTORS["Paris"], VECTORS["paris"], VECTORS["paris"]], rtol=1e-6)
+def test_a_word_is_looked_up_as_written_then_in_lower_case(glove):
+    x = glove().encode(["Paris", "PARIS", "paris"])
+    assert_allclose(x, [VECTORS["Paris"], VECTORS["paris"], VECTORS["paris"]], rtol=1e-6)
 
 
 def test_punctuation_is_left_out_and_contractions_are_split():
@@ -91,47 +100,44 @@ def test_punctuation_is_left_out_and_contractions_are_split():
 def test_words_with_blanks_in_them_are_not_taken_for_their_first_part(write):
     odd = f"the dog . 5 5 5\n{lines({'the': [1, 2, 3]})}".encode()
     path = write(b"zero 0 0 0\n" + odd)
-    np.testing.assert_array_equal(WordVectorEncoder(path).encode(["the"]), [[1, 2, 3]])
+    assert_array_equal(WordVectorEncoder(path).encode(["the"]), [[1, 2, 3]])
 
 
 def test_of_a_word_that_comes_twice_the_first_counts(write):
-    np.testing.assert_array_equal(WordVectorEncoder(write("a 1 2\na 3 4\n")).encode(["a"]), [[1, 2]])
+    assert_array_equal(WordVectorEncoder(write("a 1 2\na 3 4\n")).encode(["a"]), [[1, 2]])
 
 
-def test_what_is_out_of_vocabulary_is_counted_and_said(write, caplog):
-    with caplog.at_level(logging.WARNING, logger="bertflow"):
-        WordVectorEncoder(write(lines())).encode(["the dog sings loudly", "the cat sings"])
+def test_what_is_out_of_vocabulary_is_counted_and_said(glove, caplog):
+    glove().encode(["the dog sings loudly", "the cat sings"])
     assert caplog.messages == [
         "4 of 7 words (3 different ones: sings, loudly, cat, ...) have no vector in vectors.txt and are left out."
     ]
 
 
-def test_a_sentence_without_a_known_word_is_the_first_word_of_the_file(write, caplog):
-    with caplog.at_level(logging.WARNING, logger="bertflow"):
-        x = WordVectorEncoder(write(lines())).encode(["?!", "quux", "dog"])
-    np.testing.assert_allclose(x, [VECTORS["the"], VECTORS["the"], VECTORS["dog"]], rtol=1e-6)
+def test_a_sentence_without_a_known_word_is_the_first_word_of_the_file(glove, caplog):
+    x = glove().encode(["?!", "quux", "dog"])
+    assert_allclose(x, [VECTORS["the"], VECTORS["the"], VECTORS["dog"]], rtol=1e-6)
     assert caplog.messages[1] == (
         "2 of 3 sentences have no word with a vector; they are embedded as the first word of vectors.txt."
     )
 
 
-def test_no_sentences_are_no_rows(write):
-    assert WordVectorEncoder(write(lines())).encode([]).shape == (0, 3)
+def test_no_sentences_are_no_rows(glove):
+    assert glove().encode([]).shape == (0, 3)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("", "{path}, line 1: a word and its numbers are wanted, got ''. {how}"),
-        ("9 3\n", "{path}, line 2: a word and 3 numbers with blanks between them are wanted, got ''. {how}"),
-        ("the 1 2 3\ndog 1 2\n", "{path}, line 2: a word and 3 numbers with blanks between them are wanted, "
-                                 "got 'dog 1 2'. {how}"),
-        ("the 1 2 3\ndog 1 2 x\n", "{path}, line 2: a word and 3 numbers with blanks between them are wanted, "
-                                   "got 'dog 1 2 x'. {how}"),
-        ("the 1 2 3\ndog 1 2 nan\n", "{path}, line 2: the vector of 'dog' is not finite. Fetch the file again."),
-        ("5 3\nthe 1 2 3\ndog 1 2 3\n", "{path} should hold 5 words by its first line, but holds 2. Fetch it again."),
-    ],
-)  # fmt: skip
+THREE = "{path}, line 2: a word and 3 numbers with blanks between them are wanted, got"
+DAMAGED = {
+    "": "{path}, line 1: a word and its numbers are wanted, got ''. {how}",
+    "9 3\n": f"{THREE} ''. {{how}}",
+    "the 1 2 3\ndog 1 2\n": f"{THREE} 'dog 1 2'. {{how}}",
+    "the 1 2 3\ndog 1 2 x\n": f"{THREE} 'dog 1 2 x'. {{how}}",
+    "the 1 2 3\ndog 1 2 nan\n": "{path}, line 2: the vector of 'dog' is not finite. Fetch the file again.",
+    "5 3\nthe 1 2 3\ndog 1 2 3\n": "{path} should hold 5 words by its first line, but holds 2. Fetch it again.",
+}
+
+
+@pytest.mark.parametrize(("content", "message"), DAMAGED.items())
 def test_a_damaged_file_is_refused_with_its_line(refusal, content, message, write):
     path = write(content)
     how = "A file as an encoder holds word vectors, in the text form of GloVe, word2vec or fastText, unpacked or .gz."
@@ -158,16 +164,16 @@ def test_what_cannot_be_is_refused(refusal, write, tiny_bert, make, message):
 
 
 @pytest.mark.parametrize("pooling", ["mean", "sif"])
-def test_it_says_what_it_was_fitted_on(pooling, write):
-    encoder = WordVectorEncoder(write(lines()), pooling).count_words(["the dog"])
+def test_it_says_what_it_was_fitted_on(pooling, glove):
+    encoder = glove(pooling).count_words(["the dog"])
     expected = hash_texts(["the dog"]) if pooling == "sif" else []
     assert isinstance(encoder, SentenceEncoder)
-    np.testing.assert_array_equal(encoder.fitted_hashes(), expected)
+    assert_array_equal(encoder.fitted_hashes(), expected)
     assert encoder.describe()["pooling"] == f"words-{pooling}"
 
 
-def test_counts_without_their_text_are_unknown(write):
-    assert WordVectorEncoder(write(lines()), "sif", {"the": 3}).fitted_hashes() is None
+def test_counts_without_their_text_are_unknown(glove):
+    assert glove("sif", {"the": 3}).fitted_hashes() is None
 
 
 def test_another_file_is_another_recipe(write):
@@ -195,25 +201,18 @@ def test_a_file_larger_than_the_memory_it_takes_is_streamed(tmp_path):
     assert int(grown) < path.stat().st_size / 5
 
 
-def test_static_vectors_are_rows_of_the_embedding_matrix(tiny_bert):
-    from transformers import AutoModel, AutoTokenizer
-
-    tokenizer, matrix = (
-        AutoTokenizer.from_pretrained(tiny_bert),
-        AutoModel.from_pretrained(tiny_bert).get_input_embeddings(),
-    )
+def test_static_vectors_are_rows_of_the_embedding_matrix(tiny_bert, bert_tokenizer):
+    matrix = AutoModel.from_pretrained(tiny_bert).get_input_embeddings().weight.detach()
     sentences = ["the dog sings", "a big red house and a cat", "birds"]
-    expected = []
-    for sentence in sentences:
-        ids = tokenizer(sentence, add_special_tokens=False)["input_ids"]
-        expected.append(np.mean([matrix.weight[token].detach().numpy() for token in ids], axis=0))
-    np.testing.assert_allclose(StaticEncoder(tiny_bert).encode(sentences), expected, atol=1e-6)
+    ids = [bert_tokenizer(sentence, add_special_tokens=False)["input_ids"] for sentence in sentences]
+    expected = [np.mean([matrix[token].numpy() for token in tokens], axis=0) for tokens in ids]
+    assert_allclose(StaticEncoder(tiny_bert).encode(sentences), expected, atol=1e-6)
 
 
 def test_static_sif_weighs_as_the_transformer_does(tiny_bert):
     text = ["the dog sings", "the cat", "the the"]
     static = StaticEncoder(tiny_bert, "sif").count_tokens(text)
-    raw = TransformerEncoder(tiny_bert, "sif(0)", device="cpu").count_tokens(text)
+    raw = make(tiny_bert, "sif(0)").count_tokens(text)
     assert static.describe()["token_counts"] == raw.describe()["token_counts"]
-    np.testing.assert_array_equal(static.fitted_hashes(), raw.fitted_hashes())
+    assert_array_equal(static.fitted_hashes(), raw.fitted_hashes())
     assert isinstance(static, SentenceEncoder)

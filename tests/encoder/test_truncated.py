@@ -2,11 +2,13 @@
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 import transformers
+from numpy.testing import assert_allclose
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModel, AutoModelForTextEncoding, AutoTokenizer, PreTrainedTokenizerFast
@@ -15,38 +17,24 @@ from bertflow.encoder.architecture import FAMILIES
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
 
+from .conftest import make, require_near, require_same, states_of
+
 BLOCKS = 4
 SIZE = {
-    "hidden_size": 16,
-    "num_hidden_layers": BLOCKS,
-    "num_attention_heads": 2,
-    "intermediate_size": 32,
-    "vocab_size": 30,
-    "max_position_embeddings": 40,
-    "pad_token_id": 0,
-}
+    "hidden_size": 16, "num_hidden_layers": BLOCKS, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 30,
+    "max_position_embeddings": 40, "pad_token_id": 0,
+}  # fmt: skip
+DISTILBERT = {"dim": 16, "n_layers": BLOCKS, "n_heads": 2, "hidden_dim": 32, "vocab_size": 30}
+SPECIAL = {"bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3}
 T5 = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": BLOCKS, "num_heads": 2, "vocab_size": 30, "pad_token_id": 0}
 CONFIGS = {
     "albert": ("AlbertConfig", {**SIZE, "embedding_size": 8}),
     "albert-groups": ("AlbertConfig", {**SIZE, "embedding_size": 8, "num_hidden_groups": 2}),  # runs whole
     "bert": ("BertConfig", SIZE),
-    "distilbert": (
-        "DistilBertConfig",
-        {
-            "dim": 16,
-            "n_layers": BLOCKS,
-            "n_heads": 2,
-            "hidden_dim": 32,
-            "vocab_size": 30,
-            "max_position_embeddings": 40,
-        },
-    ),
+    "distilbert": ("DistilBertConfig", {**DISTILBERT, "max_position_embeddings": 40}),
     "electra": ("ElectraConfig", {**SIZE, "embedding_size": 8}),
     "gpt2": ("GPT2Config", {"n_embd": 16, "n_layer": BLOCKS, "n_head": 2, "vocab_size": 30, "n_positions": 40}),
-    "modernbert": (
-        "ModernBertConfig",
-        {**SIZE, "local_attention": 4, "bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3},
-    ),
+    "modernbert": ("ModernBertConfig", {**SIZE, "local_attention": 4, **SPECIAL}),
     "mpnet": ("MPNetConfig", SIZE),
     "roberta": ("RobertaConfig", SIZE),
     "mt5": ("MT5Config", T5),
@@ -80,49 +68,30 @@ def family(request, tiny_bert, tmp_path_factory):
     if request.param == "gpt2":
         tokenizer = word_tokenizer(tokenizer.get_vocab())
     tokenizer.save_pretrained(folder)
-    return request.param, folder, model
-
-
-def full_layer_mean(folder, model, sentence, layer):
-    """Mean of layer ``layer`` over one sentence, from the whole model, alone and without padding."""
-    inputs = AutoTokenizer.from_pretrained(folder)(sentence, return_tensors="pt")
-    with torch.no_grad():
-        states = model(
-            input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], output_hidden_states=True
-        ).hidden_states
-    assert len(states) == BLOCKS + 1
-    return states[layer][0].mean(0).numpy()
-
-
-def some_sentences(name):
-    return [sentence for sentence in SENTENCES if sentence or name != "gpt2"]
+    sentences = [sentence for sentence in SENTENCES if sentence or request.param != "gpt2"]
+    return SimpleNamespace(name=request.param, folder=folder, model=model, sentences=sentences)
 
 
 @pytest.mark.parametrize("layer", range(BLOCKS + 1))
 def test_a_layer_of_the_truncated_model_is_that_of_the_whole(family, layer):
-    name, folder, model = family
-    sentences = some_sentences(name)
-    found = TransformerEncoder(folder, f"mean({layer})", device="cpu").encode(sentences)
-    expected = [full_layer_mean(folder, model, sentence, layer) for sentence in sentences]
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-6)
+    found = make(family.folder, f"mean({layer})").encode(family.sentences)
+    states = [states_of(family.folder, sentence, family.model) for sentence in family.sentences]
+    assert {len(layers) for layers in states} == {BLOCKS + 1}
+    expected = [layers[layer].mean(0) for layers in states]
+    assert_allclose(found, expected, rtol=1e-5, atol=2e-6)
 
 
 def test_a_saved_encoder_of_every_family_is_bit_identical(family, tmp_path):
-    name, folder, _ = family
-    sentences = some_sentences(name)
-    encoder = TransformerEncoder(folder, "mean(2,-2)", device="cpu")
+    encoder = make(family.folder, "mean(2,-2)")
     encoder.save(tmp_path / "saved")
-    np.testing.assert_array_equal(
-        TransformerEncoder(tmp_path / "saved", device="cpu").encode(sentences), encoder.encode(sentences)
-    )
+    require_same(make(tmp_path / "saved"), encoder, family.sentences)
 
 
 def test_the_longest_sentence_a_model_can_read_is_known(family):
-    name, folder, _ = family
     # Positions up to the padding index are never used; MPNet's is 1 whatever its config says.
-    reserved = {"roberta": 1, "xlm-roberta": 1, "mpnet": 2}.get(name, 0)
-    encoder = TransformerEncoder(folder, "mean(1)", device="cpu")
-    longest = 64 if name in ("t5", "mt5", "umt5") else 40 - reserved  # T5 counts none: what the tokenizer says
+    reserved = {"roberta": 1, "xlm-roberta": 1, "mpnet": 2}.get(family.name, 0)
+    encoder = make(family.folder, "mean(1)")
+    longest = 64 if family.name in ("t5", "mt5", "umt5") else 40 - reserved  # T5 counts none: what the tokenizer says
     assert encoder.describe()["max_length"] == longest
     assert np.isfinite(encoder.encode(["dog " * 60])).all()
 
@@ -139,11 +108,10 @@ def test_the_families_listed_are_the_families_tested():
 
 @pytest.mark.parametrize("family", ["gpt2"], indirect=True)
 def test_a_model_without_padding_and_special_tokens_reads_each_sentence_as_if_alone(refusal, family):
-    name, folder, _ = family
-    encoder = TransformerEncoder(folder, "last-token", device="cpu")
-    alone = np.concatenate([encoder.encode([sentence]) for sentence in some_sentences(name)])
-    np.testing.assert_allclose(encoder.encode(some_sentences(name)), alone, rtol=1e-5, atol=1e-6)
-    assert refusal(encoder.encode, ["a dog", ""]) == ("Sentence 1 ('') has no tokens for this model. Leave it out.")
+    encoder = make(family.folder, "last-token")
+    alone = np.concatenate([encoder.encode([sentence]) for sentence in family.sentences])
+    require_near(encoder.encode(family.sentences), alone)
+    assert refusal(encoder.encode, ["a dog", ""]) == "Sentence 1 ('') has no tokens for this model. Leave it out."
 
 
 def test_weights_that_are_missing_are_not_made_up(refusal, tiny_bert, tmp_path):
@@ -165,30 +133,28 @@ def test_a_damaged_weight_file_is_named(tiny_bert, tmp_path):
         TransformerEncoder(tmp_path).encode(["a dog"])
 
 
-def test_the_pooler_is_the_models_own(tiny_bert):
-    inputs = AutoTokenizer.from_pretrained(tiny_bert)("the dog sings", return_tensors="pt")
+def test_the_pooler_is_the_models_own(tiny_bert, bert_tokenizer):
+    inputs = bert_tokenizer("the dog sings", return_tensors="pt")
     with torch.no_grad():
         expected = AutoModel.from_pretrained(tiny_bert)(**inputs).pooler_output
-    encoder = TransformerEncoder(tiny_bert, "pooler", device="cpu")
-    np.testing.assert_allclose(encoder.encode(["the dog sings"]), expected, rtol=1e-5, atol=1e-6)
+    encoder = make(tiny_bert, "pooler")
+    require_near(encoder.encode(["the dog sings"]), expected)
 
 
 @pytest.mark.parametrize("family", ["distilbert", "electra", "gpt2", "modernbert"], indirect=True)
 def test_a_model_without_a_pooler_is_refused(refusal, family):
-    name, folder, _ = family
-    assert refusal(TransformerEncoder, folder, "pooler", error=UsageError) == (
-        f"The pooling pooler needs BERT's pooling layer, and {name} has none. Use cls."
-    )
+    said = refusal(TransformerEncoder, family.folder, "pooler", error=UsageError)
+    assert said == f"The pooling pooler needs BERT's pooling layer, and {family.name} has none. Use cls."
 
 
-@pytest.mark.parametrize(
-    ("config", "why"),
-    [
-        ("BartConfig", "it is an encoder with a decoder; only those of T5, mT5 and UMT5 can be read without"),
-        ("CLIPConfig", "it has several (text_config, vision_config)"),
-        ("ViTConfig", "it reads no text"),
-    ],
-)
+NO_STACK = {
+    "BartConfig": "it is an encoder with a decoder; only those of T5, mT5 and UMT5 can be read without",
+    "CLIPConfig": "it has several (text_config, vision_config)",
+    "ViTConfig": "it reads no text",
+}
+
+
+@pytest.mark.parametrize(("config", "why"), NO_STACK.items())
 def test_a_model_that_is_no_stack_of_blocks_is_refused(refusal, tmp_path, config, why):
     config = getattr(transformers, config)()
     config.save_pretrained(tmp_path)
