@@ -221,7 +221,7 @@ def fit_scores(
 def fit_domain(raw: SentenceEncoder, text: SplitText) -> tuple[DomainCheck | None, list[str]]:
     """What ordinary text is, or why that is unknown."""
     least = ROWS_A_DIRECTION * raw.dim, FEWEST_HELD_OUT
-    if len(text.fitted) < least[0] or len(text.reference) < least[1]:
+    if len(text.fitted) < least[0] or len(text.whole) < least[1]:
         needs = f"needs {least[0]:,} sentences to fit on and {least[1]} others"
-        return None, [f"domain    no check: it {needs}, got {len(text.fitted):,} and {len(text.reference):,}"]
-    return DomainCheck().fit_sentences(raw, text.fitted, text.reference), []
+        return None, [f"domain    no check: it {needs}, got {len(text.fitted):,} and {len(text.whole):,}"]
+    return DomainCheck().fit_sentences(raw, text.fitted, text.whole), []

@@ -337,6 +337,8 @@ def test_a_threshold_of_lines_of_several_sentences_is_of_whole_lines(encoder):
     cosines = (z @ z.T)[np.triu_indices(len(z), 1)]
     passing = np.mean(cosines >= advice.scores.threshold(0.01).value)
     assert 0.005 < passing < 0.02
+    ordinary = advice.domain.percentile(advice.domain.log_likelihood(advice.encoder.raw.encode(others)))
+    assert 0.05 < np.mean(ordinary <= 10) < 0.2
 
 
 def test_where_no_candidate_can_be_fitted_the_first_reason_says_so(encoder, tmp_path):
