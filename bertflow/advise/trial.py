@@ -237,7 +237,7 @@ def _naming(case: Case, plan: FitPlan, found: Findings, decision: Decision) -> t
     best = pairs.limited(names).chosen if pairs else None
     if pairs and best is not None and not (pairs.evidence.mined and found.vetoes(best)):
         more, now = (100 * pairs.lead(name).difference if name != RAW else 0.0 for name in (best, decision.system))
-        instead = f", not {now:.1f}" if now else ""
+        instead = f" instead of {now:.1f}" if now else ""
         said = f"--purpose search would gain {more:.1f} points on these pairs{instead}"
         on_these = pairs.said_of(best)
         return (said, f"For search alone, {on_these[0].lower()}{on_these[1:]}") if more > now else ("", "")

@@ -282,7 +282,7 @@ def test_what_naming_a_purpose_would_gain_is_said_where_none_is_named(encoder):
     text = [line for a, b in zip(plain(400, 5), plain(400, 6), strict=False) for line in (a, f"{b} {a}", "")]
     free = {"candidates": None, "resamples": 100}
     by_pairs, named = (bertflow.fix(encoder, text, **free, **one) for one in ({}, {"purpose": "search"}))
-    said = r"--purpose search would gain \d+\.\d points on these pairs, not \d+\.\d"
+    said = r"--purpose search would gain \d+\.\d points on these pairs instead of \d+\.\d"
     assert re.fullmatch(said, by_pairs.naming)
     assert " held-out mined pairs, search quality (MRR x 100) is " in by_pairs.reasons[-1]
     assert f"purpose   {by_pairs.naming}" in [*by_pairs.answer()]
