@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from bertflow.errors import MissingCodeError, UnknownNameError, UsageError, reason_of
+from bertflow.errors import DataError, MissingCodeError, UnknownNameError, UsageError, reason_of
 
 Choice = TypeVar("Choice")
 NOT_OWN = ("bertflow", "torch", "nflows", "sklearn", "functools", "builtins")
@@ -39,6 +39,13 @@ def several(given: Any) -> list[Any]:
     if given is None:
         return []
     return list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+
+
+def as_texts(sentences: Iterable[str]) -> list[str]:
+    """The sentences as a list; of a table or a mapping it would be the names, so these are refused."""
+    if isinstance(sentences, Mapping) or hasattr(sentences, "columns"):
+        raise DataError(f"Sentences must be a list of texts, got a {type(sentences).__name__}. Give one column of it.")
+    return list(sentences)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

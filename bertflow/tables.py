@@ -132,9 +132,11 @@ def _plain(cell: Any) -> Any:
 
 
 def _to_tsv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    # No quoting, as it is read; so white space inside a text becomes a space.
+    # White space inside a text becomes a space, and a text with a quotation mark is quoted, as pandas reads it.
     lines = [[" ".join(cell.split()) if isinstance(cell, str) else f"{cell}" for cell in row] for row in rows]
-    return "\n".join("\t".join(line) for line in [header, *lines]) + "\n"
+    out = io.StringIO()
+    csv.writer(out, "excel-tab", lineterminator="\n").writerows([header, *lines])
+    return out.getvalue()
 
 
 def to_jsonl(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

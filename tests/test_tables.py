@@ -1,8 +1,10 @@
 import csv
 import json
 
+import pandas as pd
 import pytest
 
+from bertflow.data.tables import open_table
 from bertflow.errors import how_many
 from bertflow.tables import Table, write_rows
 
@@ -36,3 +38,12 @@ def test_a_text_in_a_csv_is_no_formula(tmp_path):
 def test_other_files_hold_the_text_as_it_is(tmp_path):
     write_rows(tmp_path / "x.jsonl", ["text"], [(text,) for text in TEXTS])
     assert [json.loads(line)["text"] for line in (tmp_path / "x.jsonl").read_text().splitlines()] == TEXTS
+
+
+def test_pandas_reads_every_row_of_a_tsv(tmp_path):
+    texts = ['"Quoted", he said', '"', 'say ""hi', "two\tcells\nand lines", "'", "plain"]
+    write_rows(tmp_path / "x.tsv", ["text", "n"], [(text, at) for at, text in enumerate(texts)])
+    read = pd.read_csv(tmp_path / "x.tsv", sep="\t")
+    assert read.text.tolist() == [" ".join(text.split()) for text in texts]
+    assert read.n.tolist() == [*range(len(texts))]
+    assert [cells[0] for _, cells in open_table(tmp_path / "x.tsv").read(("text",))] == read.text.tolist()

@@ -37,7 +37,7 @@ from bertflow.errors import BadRowsError, DataError, UsageError, require_between
 from bertflow.files import atomic_folder
 from bertflow.maps import BandMap, FittedMap, RoleMap, RowMap, UnitMap, fitted_map, gap_of, of_role, unit
 from bertflow.moments import Moments, odd_rows, require_finite
-from bertflow.registry import lookup
+from bertflow.registry import as_texts, lookup
 from bertflow.text_keys import hash_texts
 
 IS_QUERY: Mapping[str, bool] = {"document": False, "query": True}
@@ -114,7 +114,7 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             )
         self.require_encoder(encoder.describe())
         require_between(1, encoder.dim, n_components=getattr(self, "n_components", None))
-        distinct = list(dict.fromkeys(sentences))
+        distinct = list(dict.fromkeys(as_texts(sentences)))
         asked = None if queries is None else encoder.encode_query(queries, progress=progress)
         self._fit(encoder.encode(distinct, progress=progress), asked, encoder, distinct)
         return self

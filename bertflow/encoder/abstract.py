@@ -16,6 +16,7 @@ from bertflow.encoder.identity import Identity
 from bertflow.errors import BadRowsError, DataError, MissingAttributeError, UsageError, shown
 from bertflow.files import atomic_folder
 from bertflow.moments import require_finite
+from bertflow.registry import as_texts
 from bertflow.similarity import COSINE, unit_rows
 
 Role = Literal["document", "query"]
@@ -231,7 +232,7 @@ class AbstractEncoder(SentenceEncoder):
         if batch_size is not None and batch_size < 1:
             raise UsageError(f"batch_size must be at least 1, got {batch_size}.")
         one = isinstance(sentences, str)
-        texts = [sentences] if isinstance(sentences, str) else list(sentences)
+        texts = [sentences] if isinstance(sentences, str) else as_texts(sentences)
         check_sentences(texts)
         x = self._encode(texts, role, bar, batch_size)
         require_finite_rows(x, range(len(texts)), REPAIR, texts=texts)
@@ -275,10 +276,8 @@ def require_finite_rows(
     if (finite := np.isfinite(x).all(-1)).all():
         return
     bad = np.asarray(owners)[~finite].tolist()
-    which = f"that of sentence {bad[0]}"
-    which = (
-        f"{which}, {shown(texts[bad[0]])}, is not" if texts else f"{len(bad)} of {len(x)} are not, {which} the first"
-    )
+    one, some = f"that of sentence {bad[0]}", f"{len(bad)} of {len(x)} are not"
+    which = f"{one}, {shown(texts[bad[0]])}, is not" if texts else f"{some}, {one} the first"
     reasons = dict.fromkeys(bad, f"the embedding is not finite. {repair}")
     raise BadRowsError(reasons, f"Embeddings must be finite, but {which}{how}. {repair}")
 

@@ -5,6 +5,7 @@ import pickle
 
 import joblib
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -91,6 +92,8 @@ def test_before_the_fit_it_refuses(vectorizer):
     [
         ("one text", "Texts should be a list, got a single text. Put it in a list."),
         (["text", 3], "Sentence 1 must be text, got int. Leave it out, or read it as text."),
+        (pd.DataFrame({"text": TEXTS}), "Sentences must be a list of texts, got a DataFrame. Give one column of it."),
+        ({"text": TEXTS}, "Sentences must be a list of texts, got a dict. Give one column of it."),
     ],
 )
 def test_what_is_no_list_of_texts_is_refused(vectorizer, text, message, refusal):
