@@ -31,6 +31,7 @@ class VectorEncoder(AbstractEncoder):
     Attributes:
         has_text: Whether there are sentences.
         provenance: What a calibrator of the vectors was fitted on: encoder and text of a store; None for a file.
+        corpus: Digest of the text of a store; empty where it is not known, or some sentences have no row.
 
     Raises:
         DataError: If the file is missing or holds no such matrix, or the numbers of vectors and sentences differ.
@@ -43,6 +44,7 @@ class VectorEncoder(AbstractEncoder):
         source = EmbeddingStore.open(path) if path.is_dir() else open_vectors(path)
         stored = source if isinstance(source, EmbeddingStore) else None
         self.provenance = Provenance.of(stored.recipe, stored.text_hashes) if stored is not None else None
+        self.corpus = "" if stored is None or stored.left_out else stored.manifest.corpus
         if sentences is None:
             places = np.array(drawn_rows(source.n, most, seed))
             sentences = [f"row {row}" for row in places]

@@ -107,7 +107,8 @@ def _fix(given: Given, advice: Any) -> list[Words]:
     if vectors is None:
         return [["inspect", given["encoder"]]]
     if (made := folder / "calibrator").is_dir():
-        return [["transform", "--calibrator", made, *_rows(vectors), "--output", new_place(folder / "calibrated.npy")]]
+        place = new_place(folder / f"calibrated{_ending(vectors)}")
+        return [["transform", "--calibrator", made, *_rows(vectors), "--output", place]]
     return []
 
 
@@ -134,9 +135,14 @@ def _embed(given: Given, embedded: Any) -> list[Words]:
     return [["fit", *rows, "--calibrator", "whitening", "--output", into]] if embedded.seconds else []
 
 
+def _ending(vectors: Any) -> str:
+    """The ending of a file of calibrated vectors: that of a table, so that its other columns are kept, or .npy."""
+    return ".parquet" if str(vectors or "").endswith(".parquet") else ".npy"
+
+
 def _fit(given: Given, fitted: Any) -> list[Words]:
     rows = _options(given, "store", "vectors", "column")
-    place = new_place(f"{fitted.output}{Path(str(given.get('vectors') or '')).suffix or '.npy'}")
+    place = new_place(f"{fitted.output}{_ending(given.get('vectors'))}")
     return [["transform", "--calibrator", fitted.output, *rows, "--output", place]]
 
 

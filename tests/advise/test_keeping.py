@@ -14,7 +14,9 @@ from bertflow.advise.likely import WIDEST
 from bertflow.advise.rules import PROVEN
 from bertflow.advise.vetoes import UNKNOWN as NOT_SHOWN
 from bertflow.calibration.spelling import load_calibrator, parse_calibrator, parse_system
+from bertflow.data.corpus import load_sentences
 from bertflow.errors import UsageError
+from bertflow.store.store import EmbeddingStore
 from bertflow.tables import Section
 
 from .test_fixing import lines_of, neighbors
@@ -110,3 +112,20 @@ def test_vectors_and_an_encoder_point_to_keep_vectors(tiny_bert, tmp_path):
         UsageError, match=r"got an encoder\. Leave it out, or give --keep_vectors instead of --vectors\."
     ):
         bertflow.fix(str(tiny_bert), lines_of(neighbors(200)), vectors=tmp_path / "x.npy")
+
+
+@pytest.mark.parametrize("as_file", [True, False])
+def test_a_store_refuses_its_text_in_another_order(as_file, encoder, tmp_path, refusal):
+    lines = lines_of(neighbors(300))
+    text, other = tmp_path / "text.txt", tmp_path / "other.txt"
+    text.write_text("\n".join(lines))
+    other.write_text("\n".join(reversed(lines)))
+    if not as_file:  # whose white space is kept
+        text, other = [f"{line} \t" if line else "" for line in lines], lines[::-1]
+    sentences = load_sentences(text) if as_file else [*filter(None, text)]
+    EmbeddingStore.build(encoder, sentences, tmp_path / "store")
+    how = {"vectors": tmp_path / "store", "candidates": "center", "resamples": 100}
+    assert bertflow.fix(text=text, **how).text.rows["used"]
+    assert refusal(lambda: bertflow.fix(text=other, **how)) == (
+        f"{tmp_path / 'store'} is of another text, or has it in another order. Give the text of its vectors."
+    )

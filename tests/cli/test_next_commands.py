@@ -178,3 +178,12 @@ def test_a_command_that_leaves_nothing_says_nothing():
     assert next_lines("tokens", {}, object()) == ""
     only_checked = SimpleNamespace(store=SimpleNamespace(folder="s"), seconds=None)
     assert next_lines("embed", {}, only_checked) == ""
+
+
+@pytest.mark.parametrize(("vectors", "made"), [("x.npy", "npy"), ("x.parquet", "parquet"), ("store.v2", "npy")])
+def test_a_table_of_vectors_keeps_its_other_columns_in_what_comes_next(vectors, made):
+    Path("fixed/calibrator").mkdir(parents=True)
+    advice = SimpleNamespace(folder=Path("fixed"), asked=None, exported=())
+    line = next_lines("fix", {"encoder": None, "text": None, "vectors": vectors, "purpose": "all"}, advice)
+    assert line.startswith("\nnext: bertflow transform --calibrator fixed/calibrator ")
+    assert line.endswith(f" --output fixed/calibrated.{made}")
