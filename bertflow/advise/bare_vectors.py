@@ -16,6 +16,7 @@ from bertflow.data.vectors import Vectors, open_vectors
 from bertflow.encoder.abstract import AbstractEncoder, Role, SentenceEncoder
 from bertflow.errors import DataError, how_many
 from bertflow.store.store import EmbeddingStore
+from bertflow.store.text import exact_hashes, text_digest
 
 
 class VectorEncoder(AbstractEncoder):
@@ -23,7 +24,7 @@ class VectorEncoder(AbstractEncoder):
 
     Args:
         path: A .npy or .parquet file (n, dim), or the folder of a store.
-        sentences: The sentences of the vectors, in their order; None numbers them.
+        sentences: The sentences of the vectors, in their order, as they were given; None numbers them.
         most: Number of rows to read, at random, if there are no sentences.
         seed: Random seed for that.
         queries: A file of vectors of queries, if there are any; ``queries`` numbers them.
@@ -31,10 +32,10 @@ class VectorEncoder(AbstractEncoder):
     Attributes:
         has_text: Whether there are sentences.
         provenance: What a calibrator of the vectors was fitted on: encoder and text of a store; None for a file.
-        corpus: Digest of the text of a store; empty where it is not known, or some sentences have no row.
 
     Raises:
-        DataError: If the file is missing or holds no such matrix, or the numbers of vectors and sentences differ.
+        DataError: If the file is missing or holds no such matrix, the numbers of vectors and sentences differ, or a
+            store is of other sentences.
     """
 
     def __init__(
@@ -44,7 +45,6 @@ class VectorEncoder(AbstractEncoder):
         source = EmbeddingStore.open(path) if path.is_dir() else open_vectors(path)
         stored = source if isinstance(source, EmbeddingStore) else None
         self.provenance = Provenance.of(stored.recipe, stored.text_hashes) if stored is not None else None
-        self.corpus = "" if stored is None or stored.left_out else stored.manifest.corpus
         if sentences is None:
             places = np.array(drawn_rows(source.n, most, seed))
             sentences = [f"row {row}" for row in places]
@@ -55,7 +55,11 @@ class VectorEncoder(AbstractEncoder):
                 f"{path} holds {len(places):,} vectors, but the text has {len(sentences):,} lines that are not empty. "
                 "Give the text that was embedded, one line a vector; rows that --skip_bad leaves out have none there."
             )
-        self.sentences, self.queries = list(sentences), list[str]()
+        self.sentences, self.queries = [" ".join(one.split()) for one in sentences], list[str]()
+        # A file was cleaned before it was embedded, a list was not.
+        spelled = (text_digest([exact_hashes(one)]) for one in (sentences, self.sentences))
+        if self.has_text and stored is not None and not stored.left_out and stored.manifest.corpus not in spelled:
+            raise DataError(f"{path} is of another text, or has it in another order. Give the text of its vectors.")
         self._x = _rows_of(source, places)
         self.dim = self._x.shape[1]
         if queries is not None:

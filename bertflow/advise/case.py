@@ -20,7 +20,7 @@ from bertflow.data.pairs import Pairs
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.cutting import unknown_share
 from bertflow.encoder.options import EncoderOptions, given_options
-from bertflow.errors import MOST_RESAMPLES, DataError, UsageError, require_between, require_seed
+from bertflow.errors import MOST_RESAMPLES, UsageError, require_between, require_seed
 from bertflow.evaluation.names import Model, Text, name_of
 from bertflow.evaluation.systems import SharedPass
 from bertflow.files import file_sha256
@@ -28,7 +28,6 @@ from bertflow.opening import load
 from bertflow.registry import lookup
 from bertflow.retrieval.comparing import load_queries
 from bertflow.similarity import unit_rows
-from bertflow.store.text import exact_hashes, text_digest
 from bertflow.training import Use
 
 FEWEST_RESAMPLES = 100
@@ -227,12 +226,10 @@ def _read_all(request: Request, most: int) -> tuple[str, SentenceEncoder, str, D
         documents = read_documents(text, request.columns)
     else:
         documents = Documents([]) if text is None else read_documents(text, request.columns, whole_lines=True)
-        lines = None if text is None else [line for document in documents for line in document.sentences]
+        read = [line for document in documents for line in document.sentences]
+        given = read if isinstance(text, str | Path) else None if text is None else [*filter(str.strip, text)]
         asked = None if request.query_vectors is None else Path(request.query_vectors)
-        name, opened = str(request.vectors), VectorEncoder(Path(request.vectors), lines, most, request.seed, asked)
-        as_given = [lines or []] if isinstance(text, str | Path) else [lines or [], [*filter(str.strip, text or [])]]
-        if lines and opened.corpus and opened.corpus not in {text_digest([exact_hashes(one)]) for one in as_given}:
-            raise DataError(f"{name} is of another text, or has it in another order. Give the text of its vectors.")
+        name, opened = str(request.vectors), VectorEncoder(Path(request.vectors), given, most, request.seed, asked)
         documents = documents or Documents((Document((one,)) for one in opened.sentences), unit="vectors")
     return name, opened, Path(text).name if isinstance(text, str | Path) else "" if text is None else "text", documents
 
