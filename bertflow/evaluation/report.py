@@ -105,8 +105,7 @@ class Report(ScoreTable, AbstractResult):
     def _beaten(self, lead: Column, best: Row) -> str:
         """On which other single tasks another system is above the best one, in words; empty for none."""
         above = []
-        own = (column for column in self.columns if column.place.metric == best.metric and column != lead)
-        for column in (one for one in own if one.place.task not in SUITES):
+        for column in (one for one in self._tasks(best.metric) if one != lead):
             rows = [self.by_place[one.name, column.place] for one in self.shown]
             top = max(rows, key=lambda row: (row.value, row.system == best.system))
             if top.system != best.system:
@@ -124,6 +123,10 @@ class Report(ScoreTable, AbstractResult):
                 own_way = uncalibrated(one.description.get("pooling"))
                 return f" Here {one.system} ({own_way}) scores higher than {', '.join(below)}."
         return ""
+
+    def _tasks(self, metric: str) -> list[Column]:
+        """The columns of single tasks that are scored by a metric."""
+        return [one for one in self.columns if one.place.task not in SUITES and one.place.metric == metric]
 
     def leads(self) -> Iterator[tuple[Column, Row, list[Row]]]:
         """For each kind of task, the column that counts, its best system and the others."""
@@ -220,10 +223,9 @@ class Report(ScoreTable, AbstractResult):
         if difference.separable is None:
             return f"{text}; without resamples it is not known whether this is chance."
         text += f" (95 % {interval(difference.ci_low, difference.ci_high, metric)}): {difference.verdict}"
-        tasks = [one for one in self.columns if one.place.task not in SUITES and one.place.metric == metric]
-        if len(tasks) < 2:
+        found = [(column.title, differences[column.place]) for column in self._tasks(metric)]
+        if len(found) < 2:
             return f"{text}."
-        found = [(column.title, differences[column.place]) for column in tasks]
         above = sum(bool(row.separable) and row.difference > 0 for _, row in found)
         below = sum(bool(row.separable) and row.difference < 0 for _, row in found)
         same = [title for title, row in found if not row.separable]
