@@ -135,7 +135,7 @@ changes nothing, of those in which some method gains {WORTH:g} points.
   what `fix` writes has a half-width above {HALF_WIDTH}.
 * The five parts differ in words and grammar. Rules were chosen on the first. The second, third and fourth were looked
   at once each, and then served to choose on, too. Only the last has the present rules: what later ones concern was run
-  again there. The others have the rules of their time.
+  again there, what `fix` writes for narrow text with one seed. The others have the rules of their time.
 
 Here are the first and the last part. `harm.json` has every cell.
 

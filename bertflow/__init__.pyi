@@ -30,6 +30,7 @@ from .api.vectors import fit as fit
 from .api.vectors import reindex as reindex
 from .api.vectors import transform as transform
 from .calibrated import CalibratedEncoder as CalibratedEncoder
+from .calibration.background import Background as Background
 from .calibration.blocks import Blocks as Blocks
 from .calibration.closed_forms import AllButTheTop as AllButTheTop
 from .calibration.closed_forms import Center as Center

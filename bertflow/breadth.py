@@ -46,9 +46,6 @@ PART = re.compile(r"[^A-Z]+|[A-Z]+(?![^A-Z])|[A-Z][^A-Z]+")
 RUNNING, RICH = 5000, 1000.0
 """Running words, and the different ones among them below which a text is narrow: 1,100 to 2,000 in broad text, 850 in
 captions, 130 to 900 in text made from templates (benchmarks/EXPLORED.md)."""
-GENTLE = 300.0
-"""Different words among them below which also a map that hardly raises small deviations cost pairs of other text up to
-5 points, with an encoder whose variance few directions hold (benchmarks/EXPLORED.md)."""
 FEW_WORDS = 100
 """Different words among them below which a shift of queries or documents cost search up to 8 points
 (benchmarks/EXPLORED.md)."""
@@ -92,9 +89,9 @@ class Breadth:
     words: float | None = None
     titles: bool = False
 
-    def signs(self, gentle: bool = False) -> tuple[str, ...]:
-        """What says that the text is narrow, or too narrow for a ``gentle`` map, each in a few words."""
-        few = self.words is not None and self.words < (GENTLE if gentle else RICH)
+    def signs(self) -> tuple[str, ...]:
+        """What says that the text is narrow, each in a few words."""
+        few = self.words is not None and are_few(self.words)
         return (
             *([f"most of its texts have at most {SHORT} words"] if self.titles else []),
             *([f"it has {self.words:.0f} different words per {RUNNING:,}"] if few else []),
@@ -150,6 +147,11 @@ def _judged(x: Floats, texts: Sequence[str] | None) -> Breadth | None:
     words = None if texts is None else richness(texts)
     titles = texts is not None and are_titles(texts)
     return Breadth(len(rows), far["topics"] / far["rows"], far["rows"], _density(rows), words, titles)
+
+
+def are_few(words: float) -> bool:
+    """Whether so many different words in ``RUNNING`` are a sign of narrow text."""
+    return words < RICH
 
 
 def are_titles(texts: Sequence[str]) -> bool:

@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bertflow.advise.bare_vectors import VectorEncoder
-from bertflow.advise.evidence import Evidence
+from bertflow.advise.evidence import Evidence, reads_docstrings
 from bertflow.advise.split import SplitText
 from bertflow.calibrated import CalibratedEncoder
+from bertflow.calibration.background import WIDEST
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.flow import FlowCalibrator
 from bertflow.calibration.spelling import RAW, STATIC, SystemSpec, parse_systems
@@ -76,11 +77,13 @@ def select_candidates(
     counts = own is not None and own.tokens != "pooler" and not own.counted
     for row in rows:
         shrunk = row.calibrator == "ridge" and isinstance(row.value, float) and row.value >= STRONG
-        directions = 0 if shrunk or row.calibrator in (None, "center") else row.number or dim
+        directions = 0 if shrunk or row.calibrator in (None, "center", "background") else row.number or dim
         if row.pooling is not None and not counts:
             left_out[row.spelling] = "its pooling needs the tokens"
-        elif row.crops and isinstance(source.own, VectorEncoder):
-            left_out[row.spelling] = "its crops need an encoder"
+        elif (row.crops or row.calibrator == "background") and isinstance(source.own, VectorEncoder):
+            left_out[row.spelling] = f"its {'crops need' if row.crops else 'general text needs'} an encoder"
+        elif row.calibrator == "background" and not (dim <= WIDEST and reads_docstrings(source.own)):
+            left_out[row.spelling] = f"its general text is English, and enough for {WIDEST:,} dimensions"
         elif row.number is not None and row.number >= dim:
             left_out[row.spelling] = f"the embeddings have {dim} dimensions"
         elif n < ROWS_A_DIRECTION * (dim if row.calibrator == "flow" else directions):
@@ -114,9 +117,16 @@ def add_likely(
 
 @working("fitting the candidates")
 def fit_candidates(
-    source: SharedPass, rows: Mapping[SystemSpec, str], sentences: list[str], seed: int, purpose: Purpose = "similarity"
+    source: SharedPass,
+    rows: Mapping[SystemSpec, str],
+    sentences: list[str],
+    seed: int,
+    purpose: Purpose = "similarity",
+    lines: list[str] | None = None,
 ) -> dict[str, SentenceEncoder]:
     """Raw, and all candidates fitted to the sentences, which are embedded already; by name.
+
+    What narrow text borrows from general text is fitted to whole lines, since its mean is that of what is used.
 
     A candidate that keeps more directions than the sentences span is left out. "flow(auto)" is the preset
     of the purpose; the other flows are of one fit, and keep this many of its directions.
@@ -125,7 +135,8 @@ def fit_candidates(
     flows: dict[tuple[str, bool], FlowCalibrator] = {}
     with without_null_warnings():  # the report says how many directions are left
         for row, pooling in rows.items():
-            encoder, asked = source.pooled(pooling, sentences), row.queries(sentences)
+            text = sentences if lines is None or row.calibrator != "background" else lines
+            encoder, asked = source.pooled(pooling, sentences), row.queries(text)
             fitted: AbstractCalibrator | None = None
             if row.calibrator == "flow" and row.value == "auto":
                 # The encoder itself, which gives the plain mean that the preset looks at as well.
@@ -138,7 +149,7 @@ def fit_candidates(
                 fitted = flows[kind] if row.number is None else _first(flows[kind], row.number)
             elif row.calibrator:
                 try:
-                    fitted = row.make().fit_sentences(encoder, sentences, queries=asked)
+                    fitted = row.make().fit_sentences(encoder, text, queries=asked)
                 except DataError:
                     if row.number is None:
                         raise

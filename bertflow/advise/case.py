@@ -15,7 +15,7 @@ from bertflow.advise.evidence import MINED, UNKNOWN_WORDS, Evidence, announced, 
 from bertflow.advise.likely import PURPOSES, Shape
 from bertflow.advise.reading import Document, Documents, read_documents
 from bertflow.advise.split import SplitText, split_text
-from bertflow.breadth import richness
+from bertflow.breadth import are_few, richness
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.cutting import unknown_share
@@ -168,6 +168,11 @@ class Case:
     def words(self) -> float:
         """Number of different words of the text in 5,000."""
         return richness(self.split.read)
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether something may speak against a map that is fitted to the text: few words, or queries."""
+        return are_few(self.words) or bool(self.queries)
 
     @cached_property
     def general(self) -> Shape | None:

@@ -63,14 +63,11 @@ class EvidenceKind:
     shown: Mapping[str, str]
 
 
+SPEARMAN, AUC = "cosine_spearman", "cosine_auc"
 RANKING = {one: METRIC_TITLES.get(one, one) for one in ("hit@1", "mrr", "random_median_cosine", "random_p95_cosine")}
 LABELED: Mapping[str, EvidenceKind] = {
-    "graded": EvidenceKind(
-        "graded labels", "cosine_spearman", "agreement with your scores", {"cosine_spearman": "Spearman"}
-    ),
-    "binary": EvidenceKind(
-        "binary labels", "cosine_auc", "separation of matches from others", {"cosine_auc": "ROC AUC"}
-    ),
+    "graded": EvidenceKind("graded labels", SPEARMAN, "agreement with your scores", {SPEARMAN: "Spearman"}),
+    "binary": EvidenceKind("binary labels", AUC, "separation of matches from others", {AUC: "ROC AUC"}),
     "retrieval": EvidenceKind("retrieval labels", "mrr", "search quality", RANKING),
 }
 """Kind of the labeled pairs -> how they are scored."""
@@ -151,7 +148,7 @@ def docstring_evidence(encoder: SentenceEncoder, text: Sequence[str] = ()) -> Ev
     Returns:
         None for an encoder that does not know their words, and for text in another language, if there is text.
     """
-    if unknown_share(encoder, [__doc__]) > UNKNOWN_WORDS:
+    if not reads_docstrings(encoder):
         return None
     pairs = docstring_pairs(SOME_FILES).sample(STAND_INS, seed=0)
     lowered = (" ".join(lines).lower() for lines in (pairs.second, text))
@@ -160,6 +157,11 @@ def docstring_evidence(encoder: SentenceEncoder, text: Sequence[str] = ()) -> Ev
         return None
     choosing = np.arange(len(pairs)) % 3 == 0
     return Evidence(STAND_IN, pairs.taken(np.flatnonzero(choosing)), pairs.taken(np.flatnonzero(~choosing)))
+
+
+def reads_docstrings(encoder: SentenceEncoder) -> bool:
+    """Whether an encoder knows the words of docstrings, which are English."""
+    return unknown_share(encoder, [__doc__]) <= UNKNOWN_WORDS
 
 
 def announced(evidence: Sequence[Evidence], missing: str, purpose: str, bare: bool = False) -> str:

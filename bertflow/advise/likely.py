@@ -53,21 +53,28 @@ STEEP_MAPS: Mapping[str, str] = {"search": "ridge(4)", "topic": "ridge(4)"}
 CROPPED = ("search", "all")
 """Purposes in which queries are moved by the gap between crops and documents, where many directions hold the variance;
 where few do, it gained nothing (benchmarks/EXPLORED.md)."""
-SAFE: Mapping[bool, str] = {True: "faint-sif+ridge(50),ridge(50),faint-sif", False: "faint-sif+abtt(1),faint-sif"}
-"""Candidates where something speaks against the likely map, if few directions hold the variance of other text as well,
-and if many do. They are held to all purposes; the first that can be fitted and that nothing speaks against is used."""
-SAFE_OF_TOPIC: Mapping[bool, str] = {True: "soft-sif+ridge(16),ridge(16)", False: "soft-sif+abtt(1),abtt(1)"}
-"""Candidates for topic in their place."""
+SAFE: Mapping[str, str] = {
+    "spread": "soft-sif+background(0.25)+crops,background(0.25)",
+    "steep": "soft-sif+background(0.25),background(0.25)",
+    "one token": "background(0.5)+crops",
+}
+"""Candidates where something speaks against the likely map: if many directions hold the variance of other text as well,
+if few do, and where one token is kept. They are held to all purposes; the first that can be fitted and that nothing
+speaks against is used."""
 CHANGED: Mapping[str, str] = {
-    "search": "-3 to +6 points in search (+1 to +30 with a mean in place of one token)",
-    "topic": "0 to +53 points in finding texts of the same kind",
-    "similarity": "0 to +13 points in Spearman's correlation with scores",
-    "all": "-3 to +6 points in search and 0 to +36 in finding texts of the same kind",
+    "search": "-3 to +11 points in search (0 to +35 with a mean in place of one token)",
+    "topic": "0 to +28 points in finding texts of the same kind",
+    "similarity": "0 to +17 points in Spearman's correlation with scores",
+    "all": "-3 to +22 points in search and 0 to +28 in finding texts of the same kind",
 }
 """Effect of the safe candidates on other narrow texts, at worst and at best (benchmarks/harm.md, EXPLORED.md)."""
-FAINT = 60
-"""Different words in 5,000 (``bertflow.breadth.richness``) below which faint-sif cost search up to 5 points where
-queries name the thing (benchmarks/EXPLORED.md)."""
+ENOUGH: Mapping[bool, int] = {False: 300, True: 150}
+"""Different words in 5,000 (``bertflow.breadth.richness``) that these need; for search alone, or with one token, fewer
+are enough, and for topic any. Below it they cost pairs of other text, or search among copies, 1 to 4 points
+(benchmarks/EXPLORED.md)."""
+WEIGHTS, FAINT = "faint-sif", 60
+"""Candidate where there are fewer words, and the words below which it cost search up to 5 points where queries name the
+thing (benchmarks/EXPLORED.md)."""
 COSTS: Mapping[str, str] = {
     "similarity": "up to 12 points in finding texts of the same kind (P@10)",
     "search": "up to 10 points in finding texts of the same kind (P@10)",
@@ -281,6 +288,7 @@ def fallbacks(purpose: str, words: float, steep: bool, one_token: bool = False) 
         steep: Whether few directions hold the variance of other text as well.
         one_token: Whether the encoder's own pooling reads one token.
     """
-    kept, ladders = one_token and (steep or purpose != "search"), SAFE_OF_TOPIC if purpose == "topic" else SAFE
-    rows = parse_systems(ladders[steep or kept]) if purpose == "topic" or words >= FAINT else []
-    return [row for row in rows if not (kept and row.pooling)]
+    kept = one_token and (steep or purpose != "search")
+    enough = purpose == "topic" or words >= ENOUGH[kept or purpose == "search"]
+    safe = SAFE["one token" if kept else "steep" if steep else "spread"]
+    return parse_systems(",".join([safe] * enough + [WEIGHTS] * (words >= FAINT and not kept)))

@@ -6,7 +6,11 @@ from bertflow.calibration.spelling import CROPS, parse_system
 from bertflow.encoder.pooling import parse_pooling
 
 FLOW = "use the flow"
-ADVICE: Mapping[str, str] = {"whitening": "whiten", "ridge": "whiten", "flow": FLOW, "": "weight the tokens"}
+ADVICE: Mapping[str, str] = {
+    **dict.fromkeys(("whitening", "ridge", "background"), "whiten"),
+    "flow": FLOW,
+    "": "weight the tokens",
+}
 """Row of ``CALIBRATORS``, or empty for none -> what is advised where a candidate of that row is best."""
 WORDS: Mapping[str, str] = {
     "sif": "common words weigh less",
@@ -18,6 +22,7 @@ WORDS: Mapping[str, str] = {
     "abtt(1)": "the largest direction is taken out",
     "whitening": "every direction gets the same variance",
     "ridge": "directions of small variance count more",
+    "background": "directions of small variance in general text count a little more",
     "two-band": "every direction gets the same variance, the weakest ones together less",
     "flow": "a trained, invertible map gives an even cloud",
     CROPS: "queries are centered separately",

@@ -52,8 +52,8 @@ RESCALED_ALONE = "Percentiles (bertflow.ScoreCalibrator.load of scores/) correct
 UNMOVED = "Mined pairs measure search. They change an encoder that looks tuned only with --purpose search."
 SPANS_FEWER = "the sentences span fewer directions"
 NOTHING = "Nothing was tried: {} cannot be fitted ({}). Give more text, or name another candidate."
-NAMING = "on other texts, --purpose search was 3 points better in search"
-FOR_TOPIC = "on other texts, --purpose topic was 9 points better in finding texts of the same kind"
+NAMING = "on other texts, --purpose search was 3 points better in search, topic up to 5 in finding texts of one source"
+FOR_TOPIC = "on other texts, --purpose topic was 15 points better in finding texts of the same kind"
 COST = "may cost {}"
 
 

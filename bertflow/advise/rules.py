@@ -162,7 +162,7 @@ class Ruling:
 def rule(known: Known, vetoes: Callable[[str], Sequence[str]]) -> Ruling:
     """Apply the rules; ``vetoes`` says of a candidate what speaks against it, where no labels prove it."""
     asked = [name for name in (known.recipe, known.safe) if name and known.evidence]
-    worse = {name: said for name in asked if (said := _found_worse(known.evidence[0], name, known.purpose))}
+    worse = {name: said for name in asked if (said := _found_worse(known, name))}
     recipe = "" if known.refused or known.recipe in worse else known.recipe
     safe = "" if known.safe in worse else known.safe
     wanted, proved = _wanted(known, recipe, safe)
@@ -189,8 +189,13 @@ def _wanted(known: Known, recipe: str, safe: str) -> tuple[str, bool]:
     return (recipe if recipe and known.untuned else safe or RAW), False
 
 
-def _found_worse(first: Judgement, name: str, purpose: str) -> str:
-    """What the first evidence says of a candidate that it finds worse: by chance is enough if it measures the use."""
-    measures = purpose in ("search", "all") or not first.evidence.mined
+def _found_worse(known: Known, name: str) -> str:
+    """What the first evidence says of a candidate that it finds worse.
+
+    By chance is enough if it measures the use, but for mined pairs and the safe candidate, which does little harm: in
+    text from templates such pairs are hardly found at all.
+    """
+    first = known.evidence[0]
+    measures = not first.evidence.mined or (known.purpose in ("search", "all") and name != known.safe)
     worse = first.lead(name).difference < 0 if measures else first.refuses(name)
     return f"{first.said_of(name)} {WORSE.format(name)}" if worse else ""

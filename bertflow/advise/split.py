@@ -29,6 +29,7 @@ class SplitText:
 
     Attributes:
         fitted: Distinct sentences to fit on.
+        lines: The same where narrow text is concerned: lines of several sentences are as the user has them.
         reference: Distinct sentences, a random one of each document put aside, if possible one of no other document.
         whole: The reference where thresholds are concerned: lines of several sentences are as the user has them.
         choosing: Mined pairs to choose by; None where there are too few.
@@ -40,6 +41,7 @@ class SplitText:
     """
 
     fitted: list[str]
+    lines: list[str]
     reference: list[str]
     whole: list[str]
     choosing: Pairs | None
@@ -129,6 +131,7 @@ def split_text(
     known, left_out = set(map(text_key, labeled)), set(map(id, aside))
     rest = [document for document in shuffled if id(document) not in left_out]
     fitted, rows = _fitted(rest, known | set(map(text_key, texts)), known, max_sentences)
+    lines = _distinct(chain.from_iterable([each.line] if each.line else each.sentences for each in rest))
     rows["put aside"] = sum(document.lines for document in aside)
     rows["empty"] = documents.lines - sum(document.lines for document in documents)
     rows["seen before"] += documents.lines - sum(rows.values())
@@ -138,6 +141,7 @@ def split_text(
     usable = Pairs("mined pairs", first, second, kind="retrieval", source=source) if first else None
     return SplitText(
         fitted=fitted[:max_sentences],
+        lines=(lines if any(each.line for each in rest) else fitted)[:max_sentences],
         reference=_distinct(drawn),
         whole=_distinct(each.line or one for each, one in zip(aside, drawn, strict=True)),
         choosing=usable and usable.taken(range(0, len(pairs), 2)),

@@ -23,6 +23,7 @@ from bertflow.advise.keeping import AGAIN, KEEP, Choice, choose
 from bertflow.advise.likely import (
     COSTS,
     ONE_TOKEN_COST,
+    WEIGHTS,
     Geometry,
     Shape,
     fallbacks,
@@ -88,7 +89,7 @@ class FitPlan:
             if request.purpose == "all" and case.evidence:
                 search = {steep: add(recipes("search", dim, steep, free)) for steep in STEEP_OR_NOT}
             for steep in STEEP_OR_NOT:
-                rows = fallbacks(request.purpose, case.words, steep, one)
+                rows = fallbacks(request.purpose, case.words, steep, one) if case.doubtful else []
                 safe[steep] = add([row for row in rows if row.calibrator])
                 safe[steep] += add([row for row in rows if not row.calibrator])
         else:
@@ -125,7 +126,7 @@ class Findings:
         """Encode all sentences, fit all candidates, and judge them."""
         request, fitted, seed = case.request, case.split.fitted, case.request.seed
         for pooling in (plain_pooling(case.source), *plan.tried.values()):  # one pass, if known before it
-            case.source.pooled(pooling, fitted)
+            case.source.pooled(pooling, case.split.lines if case.doubtful else fitted)
         if cut := measure_cut(case.encoder, case.sentences, seed):
             request.say(f"cut       {cut}")
         request.say(f"time      {trying.estimate_time(case.own, case.sentences, len(fitted), plan.tried)}")
@@ -135,15 +136,14 @@ class Findings:
         request.say(f"geometry  {raw}")
         shape = Shape.of(case.source, fitted)
         preset: Purpose = "similarity" if request.purpose == "topic" else request.purpose
-        systems = trying.fit_candidates(case.source, plan.tried, fitted, seed, preset)
+        systems = trying.fit_candidates(case.source, plan.tried, fitted, seed, preset, case.split.lines)
         judged = tuple(one.judge(systems, request.resamples, seed) for one in case.evidence)
         likely = [name for name in plan.likely[shape.steep] if name in systems and looks_raw(raw, shape)]
         proven = any(one.limited(plan.usable).proves for one in judged[:1])
         doubted = likely and not proven and not shape.bare and request.purpose != "topic"
         stand_in = _ask_docstrings(case, {name: systems[name] for name in (RAW, *likely)}) if doubted else None
         spare = _safe(plan.safe, case, shape)
-        gentle = {row.spelling for row in plan.tried if row.calibrator and request.purpose != "topic"} & {*spare}
-        against = Vetoes(systems, case.split, case.queries, {*spare} - gentle, gentle)
+        against = Vetoes(systems, case.split, case.queries, spare)
         safe = next((name for name in spare if looks_raw(raw, shape) and not against(name)), "")
         known = Known(raw, shape, judged, case.missing, request.purpose, likely, stand_in, safe)
         return cls(known, cut, encoding, systems, against)
@@ -228,8 +228,7 @@ def _naming(case: Case, plan: FitPlan, found: Findings, decision: Decision) -> t
     request, known = case.request, found.known
     if decision.standing == PROVEN and not known.mined:  # labels are the use
         return "", ""
-    held = request.purpose != "topic" and decision.system == known.safe
-    if request.purpose in COSTS and decision.system != RAW and not held:
+    if request.purpose in COSTS and decision.system not in (RAW, known.safe):
         one = request.purpose == "search" and reads_one_token(case.source)
         return COST.format(ONE_TOKEN_COST if one else COSTS[request.purpose]), ""
     names = {*plan.search.get(known.shape.steep, ())} & plan.usable & found.systems.keys()
@@ -244,8 +243,9 @@ def _naming(case: Case, plan: FitPlan, found: Findings, decision: Decision) -> t
     free = request.candidates is None and request.vectors is None
     more_to_use = decision.system != RAW or any(fallbacks("search", case.words, steep=True))
     helps = request.purpose == "all" and free and more_to_use and known.untuned
-    same = decision.system == known.safe and not reads_one_token(case.source)  # search would have it, too
-    return ((FOR_TOPIC if same else NAMING) if helps else "", "")
+    if decision.system == known.safe and not reads_one_token(case.source):  # search would have it, too
+        return FOR_TOPIC if helps and decision.system == WEIGHTS else "", ""
+    return NAMING if helps else "", ""
 
 
 def _look_at_queries(case: Case, found: Findings, system: str, domain: DomainCheck | None) -> AskedQueries:

@@ -33,20 +33,17 @@ class Vetoes:
         text: Text that the candidates were fitted on, and text that they were not.
         queries: The user's queries; may be empty.
         safe: Candidates that neither narrow text nor strange queries veto.
-        gentle: Candidates for which fewer words are enough.
     """
 
-    def __init__(
-        self, systems: Systems, text: SplitText, queries: Sequence[str], safe: Collection[str], gentle: Collection[str]
-    ) -> None:
-        self._systems, self._text, self._safe, self._gentle = systems, text, safe, gentle
+    def __init__(self, systems: Systems, text: SplitText, queries: Sequence[str], safe: Collection[str]) -> None:
+        self._systems, self._text, self._safe = systems, text, safe
         self._queries, self._nearest = queries[:MOST_ASKING], cache(self._ranked)
 
     def __call__(self, name: str) -> tuple[str, ...]:
         """All that is said of a candidate, by its name."""
         shared = share_in_common(self._nearest(RAW), self._nearest(name))
         few = f"Of the {SHARED} nearest texts, only {100 * shared:.0f} % stay the same with {name}."
-        whatever = () if name in self._safe else self._of_text(name in self._gentle)
+        whatever = () if name in self._safe else self._of_text()
         return (*whatever, *([few] if shared < FEWEST_SHARED else []))
 
     @cached_property
@@ -54,12 +51,12 @@ class Vetoes:
         raw, texts = self._systems[RAW], self._text.read
         return breadth_of(raw.encode(texts), None if lacks_text(raw) else texts)
 
-    def _of_text(self, gentle: bool) -> tuple[str, ...]:
-        """What the text and the queries say of a candidate."""
+    def _of_text(self) -> tuple[str, ...]:
+        """What the text and the queries say of a map that is fitted to the text."""
         raw, found = self._systems[RAW], []
         if (breadth := self._breadth) is None:
             return (f"There are fewer than {FEWEST} different sentences: too few to tell whether the text is broad.",)
-        if breadth.signs(gentle):
+        if breadth.narrow:
             found.append(str(breadth))
         elif lacks_text(raw) and not self._queries:
             found.append(UNKNOWN)

@@ -60,7 +60,7 @@ def evaluate(
         binary: Table of pairs labeled 0 or 1, scored by ROC AUC as well.
         similarity: cosine, dot, euclidean or manhattan.
         aggregation: Aggregation of the printed table: all, mean or wmean.
-        compare: Baselines, with commas: raw,center,standardize,abtt(7),whitening(64),ridge(1),two-band(0.5),sif,...
+        compare: Baselines, with commas: raw,center,standardize,abtt(7),whitening(64),ridge(1),background(0.25),sif,...
         fit_on: Fit the baselines on this text; eval: on the scored sentences.
         seeds: Number of seeds: fit the flow of a run again with other seeds, on the run's own text (or fit_on). The
             result has mean, standard deviation, and intervals over pairs and seeds; without compare, beside every cheap

@@ -3,6 +3,7 @@
     center   standardize   abtt   abtt(7)   whitening   whitening(64)   flow   flow(all)   a calibrator, its number
     ridge(1)   two-band(0.5)                                        a number with a fraction
     whitening(power=0.5)   whitening(128,power=0.5)                 a parameter by its name
+    background(0.25)                                                centered; deviations of general text, to a power
     blocks(whitening)   blocks(ridge(1),384)                        a calibrator of each joined layer, and a reduction
     raw                                                             the encoder as it is
     sif   mean(0)                                                   a pooling instead of the encoder's
@@ -20,9 +21,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bertflow.calibration.background import Background
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.blocks import Blocks
-from bertflow.calibration.closed_forms import CLOSED_FORMS, AbstractClosedForm, CalibratorKind, LinearStandIn, read_kind
+from bertflow.calibration.closed_forms import (
+    CLOSED_FORMS,
+    FRACTION,
+    AbstractClosedForm,
+    CalibratorKind,
+    LinearStandIn,
+    read_kind,
+)
 from bertflow.calibration.flow import FlowCalibrator
 from bertflow.calibration.queries import QueryShift, crops
 from bertflow.calibration.saving import read_calibrator
@@ -36,6 +45,7 @@ STATIC: Mapping[str, str] = {"static": "content", "static-sif": "sif"}
 """Poolings that leave the transformer out -> how its word embeddings become one vector."""
 CALIBRATORS: dict[str, CalibratorKind[AbstractCalibrator]] = {
     **CLOSED_FORMS,
+    "background": CalibratorKind(Background, "power", form=FRACTION),
     "blocks": CalibratorKind(Blocks, "calibrator", nests=True),
     "flow": CalibratorKind(FlowCalibrator, "n_components", words=("all", "auto")),
 }

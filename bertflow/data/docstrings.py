@@ -134,6 +134,12 @@ def docstring_pairs(files: int | None = None) -> Pairs:
     return Pairs(DOCSTRINGS, first, second, kind="retrieval", source=source)
 
 
+def general_text() -> list[str]:
+    """Distinct sentences of some docstrings, which stand for text in general: some 1,800, about 11 words long."""
+    pairs = docstring_pairs(SOME_FILES)
+    return list(dict.fromkeys([*pairs.first, *chain.from_iterable(map(sentences, pairs.second))]))
+
+
 def docstring_corpus(n_pairs: int, n_sentences: int | None = None, seed: int = 0) -> tuple[list[str], Pairs]:
     """Sentences to fit on and pairs to score, that share no text.
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from bertflow.array_types import Floats
 from bertflow.breadth import watch_breadth
+from bertflow.calibration.background import Background
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.closed_forms import AbstractClosedForm
 from bertflow.calibration.same_space import require_alike, require_lengths
@@ -114,8 +115,10 @@ def flow_recipe(
     """The recipe of a flow that is to be fitted; None for a closed form.
 
     Raises:
-        UsageError: If an option of a flow is given for a closed form.
+        UsageError: If an option of a flow is given for a closed form, or general text would have to be embedded.
     """
+    if isinstance(made, Background):
+        raise UsageError(f"{spelling} embeds general text: fit it with `bertflow fix --candidates`, not to rows.")
     if not isinstance(made, AbstractClosedForm):
         n_components = getattr(made, "n_components", "auto")
         return resolve(preset_for(preset, purpose), {} if n_components == "auto" else {"n_components": n_components})

@@ -341,6 +341,20 @@ def test_a_threshold_of_lines_of_several_sentences_is_of_whole_lines(encoder):
     assert 0.05 < np.mean(ordinary <= 10) < 0.2
 
 
+def test_what_narrow_text_borrows_is_fitted_to_whole_lines(encoder, monkeypatch):
+    monkeypatch.setattr("bertflow.breadth.RICH", 10_000)
+    monkeypatch.setattr("bertflow.advise.likely.ENOUGH", {False: 0, True: 0})
+    monkeypatch.setattr("bertflow.advise.candidates.reads_docstrings", lambda encoder: True)  # though it has few words
+    text = [f"{a.capitalize()}. {b.capitalize()}." for a, b in zip(plain(900, 5), plain(900, 6), strict=False)]
+    advice = bertflow.fix(encoder, text, resamples=100)
+    assert {*advice.text.lines} <= {*text} - {*advice.text.whole}
+    assert not {*advice.text.fitted} & {*text}
+    borrowed = advice.systems["soft-sif+background(0.25)+crops"]
+    assert borrowed.calibrator.moments_.n == len(advice.text.lines)
+    alone = bertflow.fix(encoder, plain(900), resamples=100).text
+    assert alone.lines == alone.fitted
+
+
 def test_where_no_candidate_can_be_fitted_the_first_reason_says_so(encoder, tmp_path):
     advice, _ = fixed(encoder, plain(240), candidates="whitening(99)")
     assert advice.reasons[0] == (

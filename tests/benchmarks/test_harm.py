@@ -104,7 +104,11 @@ def test_a_catalogue_is_not_whitened(harm, minilm):
 
 @pytest.mark.parametrize(
     ("steep", "pooling", "system"),
-    [(60, "cls(3)", "faint-sif+abtt(1)"), (1000, "mean(1,2)", "faint-sif+ridge(50)"), (1000, "cls(3)", "ridge(50)")],
+    [
+        (60, "cls(3)", "soft-sif+background(0.25)+crops"),
+        (1000, "mean(1,2)", "soft-sif+background(0.25)"),
+        (1000, "cls(3)", "background(0.5)+crops"),
+    ],
 )
 def test_a_mean_takes_the_place_of_one_token_for_search_if_the_encoder_spreads_other_text(
     harm, minilm, monkeypatch, steep, pooling, system
@@ -116,9 +120,9 @@ def test_a_mean_takes_the_place_of_one_token_for_search_if_the_encoder_spreads_o
 
 
 GENTLY = [
-    ("mean(1,2)", None, "faint-sif+ridge(50)"),
-    ("mean(1,2)", "topic", "soft-sif+ridge(16)"),
-    ("cls(3)", None, "ridge(50)"),
+    ("mean(1,2)", None, "soft-sif+background(0.25)"),
+    ("mean(1,2)", "topic", "soft-sif+background(0.25)"),
+    ("cls(3)", None, "background(0.5)+crops"),
 ]
 
 

@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
 
+from bertflow.calibration.background import Background
 from bertflow.calibration.blocks import Blocks
-from bertflow.calibration.closed_forms import Center, Ridge, TwoBand, Whitening
-from bertflow.calibration.spelling import CALIBRATORS, SystemSpec, parse_calibrator, parse_system, parse_systems
+from bertflow.calibration.closed_forms import CLOSED_FORMS, Center, Ridge, TwoBand, Whitening
+from bertflow.calibration.spelling import SystemSpec, parse_calibrator, parse_system, parse_systems
 from bertflow.encoder.pooling import POOLINGS
 from bertflow.errors import UsageError
 
@@ -61,6 +62,7 @@ def test_commas_within_brackets_do_not_part_a_list():
         ("whitening(power=0.5)", Whitening(power=0.5)),
         ("whitening(64, power=0.25)", Whitening(64, 0.25)),
         ("two-band", TwoBand(0.5)),
+        ("background(0.5)", Background(0.5)),
         ("blocks", Blocks("whitening")),
         ("blocks(two-band(0.5))", Blocks("two-band(0.5)")),
         ("blocks( ridge(1) , 384)", Blocks("ridge(1)", 384)),
@@ -105,9 +107,9 @@ def test_no_list_is_no_baselines():
 def test_a_misspelled_baseline_lists_the_known_ones(spelling, refusal):
     assert refusal(parse_system, spelling, error=UsageError) == (
         f"Unknown baseline {spelling!r}. Known: raw, center, standardize, abtt, whitening, ridge, two-band, "
-        f"blocks, flow, abtt(N), whitening(N), ridge(N), two-band(N), blocks(C), flow(N), sif, soft-sif, faint-sif, "
-        f"static, static-sif; a pooling ({', '.join(POOLINGS)}, or written out as mean(1,2)); and a "
-        "pooling with a calibrator, as sif+whitening(64)."
+        f"background, blocks, flow, abtt(N), whitening(N), ridge(N), two-band(N), background(N), blocks(C), flow(N), "
+        f"sif, soft-sif, faint-sif, static, static-sif; a pooling ({', '.join(POOLINGS)}, or written out as "
+        "mean(1,2)); and a pooling with a calibrator, as sif+whitening(64)."
         + (" Did you mean whitening?" if spelling == "whiten" else "")
     )
 
@@ -118,7 +120,7 @@ def test_sif_reads_the_layers_of_the_encoders_own_pooling(own, expected):
     assert parse_system("raw").pooling_for(own) == own
 
 
-@pytest.mark.parametrize("spelling", [name for name in CALIBRATORS if name not in ("flow", "blocks")])
+@pytest.mark.parametrize("spelling", list(CLOSED_FORMS))
 def test_a_baseline_refitted_from_moments_is_the_one_fitted_on_the_text(spelling):
     encoder, pairs = ToyEncoder(), toy_pairs()
     sentences = list(dict.fromkeys([*pairs.first, *pairs.second]))
