@@ -128,7 +128,7 @@ def test_words_in_their_sentences_are_probed_by_their_tags(sweep, conll):
 NOT_PROBED = {
     "--columns 2": "--columns takes those of word and tag, as 1,2 or 1,-1; got '2'.",
     "--compare whitenin": "Unknown calibrator 'whitenin'. Known: center, standardize, abtt, whitening, ridge, "
-    "two-band, blocks, flow. Did you mean whitening?",
+    "two-band, background, blocks, flow. Did you mean whitening?",
     "--tokens sif": "The pooling sif(0) is for sentences: sif has no meaning for the pieces of one word. Use mean, "
     "max, cls (the first piece) or last-token, as in mean(3).",
     "--folds 1": "--folds should be 2 or more, got 1.",
