@@ -9,8 +9,9 @@ They apply in this order:
                   the use, must not find it worse, not even by chance; other pairs not by more than chance
     a veto        either stands beside the encoder and not in its place where something speaks against it: a narrow
                   text, queries of another kind, other neighbors. Labels outrank that if they are the use itself: of
-                  search, or of similarity for similarity alone. In its place is a gentler change, where the purpose
-                  has such a thing and no pairs find it worse in the same sense; or else the encoder as it is
+                  search, or of similarity for similarity alone. In its place is a gentler change, where the text
+                  has words enough and neither labels find it worse nor mined pairs by more than chance; or else the
+                  encoder as it is
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -10,16 +10,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
-
 from bertflow.affine import whitening_map
 from bertflow.array_types import Floats
-from bertflow.calibration.base import AbstractCalibrator
+from bertflow.calibration.base import AbstractCalibrator, scaled_as
 from bertflow.calibration.closed_forms import real_number
 from bertflow.data.docstrings import general_text
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import UsageError
-from bertflow.maps import FittedMap, unit
+from bertflow.maps import FittedMap
 from bertflow.moments import Moments
 from bertflow.text_keys import digest, hash_texts
 
@@ -52,7 +50,6 @@ class Background(AbstractCalibrator):
         if encoder is None:
             raise UsageError("Background embeds general text, which needs an encoder. Use fit_sentences, not fit.")
         text = general_text()
-        rows = encoder.encode(text)
-        general = Moments.of(unit(torch.from_numpy(rows)).numpy() if self.moments_.unit else rows)
+        general = Moments.of(scaled_as(self.moments_, encoder.encode(text)))
         self.facts_ = {"general_sentences": general.n, "general_text": digest(hash_texts(text))}
         return whitening_map(replace(general, mean=self.moments_.mean), power=self.power)

@@ -281,10 +281,12 @@ class AbstractDensity(AbstractCalibrator):
 def moments_of_roles(x: Floats, queries: Floats | None) -> Moments:
     """The moments of documents and, role by role, of queries: brought to unit length where all documents have it."""
     moments = Moments.of(x)
-    if queries is None:
-        return moments
-    scaled = unit(torch.from_numpy(np.array(queries))).numpy() if moments.unit else queries
-    return moments.with_queries(Moments.of(scaled))
+    return moments if queries is None else moments.with_queries(Moments.of(scaled_as(moments, queries)))
+
+
+def scaled_as(moments: Moments, rows: Floats) -> Floats:
+    """Other rows (n, dim), brought to unit length where all rows of the moments have it."""
+    return unit(torch.from_numpy(np.array(rows))).numpy() if moments.unit else rows
 
 
 @contextmanager

@@ -16,15 +16,14 @@ import copy
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 
 from bertflow.affine import identity_map
 from bertflow.array_types import Floats
-from bertflow.calibration.base import AbstractCalibrator, moments_of_roles
+from bertflow.calibration.base import AbstractCalibrator, moments_of_roles, scaled_as
 from bertflow.calibration.closed_forms import AbstractClosedForm, ClosedForm
 from bertflow.calibration.saving import Provenance
 from bertflow.errors import DataError, UsageError
-from bertflow.maps import fitted_map, unit
+from bertflow.maps import fitted_map
 from bertflow.moments import Moments
 from bertflow.similarity import unit_rows
 from bertflow.written import written_words
@@ -104,8 +103,7 @@ def only_queries(
             f"{calibrator.spelled} moves queries already. Adapt the encoder without it, or use it as it is."
         )
     made = copy.copy(calibrator or QueryShift().fit_moments(Moments.of(documents), provenance))
-    scaled = unit(torch.from_numpy(documents)).numpy() if made.moments_.unit else documents
-    gap = moments_of_roles(scaled, queries).gap
+    gap = moments_of_roles(scaled_as(made.moments_, documents), queries).gap
     assert gap is not None, "there are queries"
     made.map_ = made.with_gap(fitted_map(made.map), SHIFT * gap)
     return made
