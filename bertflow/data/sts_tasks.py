@@ -131,8 +131,9 @@ TASKS: Mapping[str, StsTask] = {
         aggregation="mean",
     ),
 }
-"""A row is a task. For choices use ``tuning``: none of its STS-B pairs is in STS12-16. (Of its 5,000 SICK pairs, 44
-stand in STS12, whose video captions SICK drew from too, and 102 in the SICK test set, in either order.)"""
+"""A row is a task. For choices use ``tuning``: none of its STS-B pairs is in STS12-16. (Of its 5,000 SICK pairs, 45
+stand in STS12 and 1 in STS15, whose captions SICK drew from too, and 14 in STS-B's test set, in either order; of all
+its pairs, 93 in SICK's.)"""
 
 SUITES: Mapping[str, tuple[str, ...]] = {"sts7": (*STS12_16, "stsb", "sickr")}
 """A row is a name for several tasks, in the column order of the papers."""

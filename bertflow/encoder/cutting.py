@@ -1,5 +1,6 @@
 """What an encoder does not read of a text: sentences longer than it takes, and words that it does not know."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,8 @@ COMPARED = 64
 """Number of cut sentences that are read twice: cut, and as long as the model can read."""
 MOST_TOKENS = 512
 """Largest number of tokens that are then read."""
+WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\d_]+")
+"""A word of letters; of Chinese and Japanese, which have no spaces, one sign."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,15 @@ def unknown_share(encoder: SentenceEncoder, sentences: Sequence[str]) -> float:
     text = tokenize(sentences, encoder.tokenizer, None)
     ids = text.ids[~text.special]
     return float((ids == encoder.tokenizer.unk_token_id).mean()) if ids.size else 0.0
+
+
+def tokens_per_word(encoder: SentenceEncoder, sentences: Sequence[str]) -> float:
+    """Mean number of tokens of a word of letters; 1 where there are no tokens or no words."""
+    words = [WORD.findall(sentence) for sentence in sentences]
+    n = sum(map(len, words))
+    if not isinstance(encoder, TransformerEncoder) or not n:
+        return 1.0
+    return float((~tokenize([*map(" ".join, words)], encoder.tokenizer, None).special).sum()) / n
 
 
 def measure_cut(encoder: SentenceEncoder, sentences: Sequence[str], seed: int = 0) -> Cut | None:

@@ -122,6 +122,8 @@ def open_model(model: str | Path, revision: str | None = None) -> ModelFolder:
     if not (place / "config.json").exists():
         inside = place / ENCODER  # as `fix` and `finetune` write it
         do = f"Give the folder in it, {inside}." if inside.is_dir() else "Give the folder with the weights."
+        if (place / "calibrator").is_dir() and inside.is_dir():
+            do = "It looks like a calibrated encoder that was copied without its bertflow.json: copy it whole."
         raise DataError(f"{place} is not a model folder: it holds no config.json. {do}")
     return ModelFolder(place, name)
 

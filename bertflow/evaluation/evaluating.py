@@ -41,7 +41,8 @@ class ScoreOptions(TypedDict, total=False):
 
     Attributes:
         similarity: cosine, dot, euclidean or manhattan (default: cosine).
-        resamples: Number of bootstrap resamples for the intervals; 0 for none (default: 1000).
+        resamples: Number of bootstrap resamples for the intervals; 0 for none (default: 1000). At least 400 for each
+            task, so that a difference can be significant after correction over the tasks.
         seed: Random seed for the bootstrap (default: 0).
         force: Score, and mark, systems that were trained on labels of the scored pairs.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).

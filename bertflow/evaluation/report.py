@@ -28,9 +28,9 @@ from bertflow.files import write_text
 from bertflow.results import AbstractResult, Parts
 from bertflow.tables import REST, UNSCALED, Section, Strong, Table, interval, number
 
-SAID = {True: "significantly better than", False: "no significant difference from", None: "ahead of"}
+SAID = {True: "significantly better than", False: "no significant difference from", None: "untested against"}
 """Words about a system that is not below another, by whether the difference is separable."""
-BELOW = {**SAID, True: "significantly worse than", None: "behind"}
+BELOW = {**SAID, True: "significantly worse than"}
 """Words about a system that is below another."""
 IN_FIT = " of the scored text was in the fitting text"
 """Words after a share."""
@@ -88,8 +88,8 @@ class Report(ScoreTable, AbstractResult):
         return [self._versus(lead, best, other) for lead, best, others in self.leads() for other in others]
 
     def summary(self) -> Iterator[str]:
-        """Which system is best, in one line for each kind of task, without tasks and intervals."""
-        for lead, best, others in self.leads():
+        """Which system is best: a line for each kind of task, or for each task where there is no mean over them."""
+        for lead, best, others in self.leads(every=True):
             apart: dict[str, list[str]] = {}
             for other in others:
                 (one,) = (row for row in self.compared(best.system, other.system) if row.place == lead.place)
@@ -105,7 +105,7 @@ class Report(ScoreTable, AbstractResult):
     def _beaten(self, lead: Column, best: Row) -> str:
         """On which other single tasks another system is above the best one, in words; empty for none."""
         above = []
-        for column in (one for one in self._tasks(best.metric) if one != lead):
+        for column in self._tasks(best.metric) if lead.place.task in SUITES else ():
             rows = [self.by_place[one.name, column.place] for one in self.shown]
             top = max(rows, key=lambda row: (row.value, row.system == best.system))
             if top.system != best.system:
@@ -128,17 +128,21 @@ class Report(ScoreTable, AbstractResult):
         """The columns of single tasks that are scored by a metric."""
         return [one for one in self.columns if one.place.task not in SUITES and one.place.metric == metric]
 
-    def leads(self) -> Iterator[tuple[Column, Row, list[Row]]]:
-        """For each kind of task, the column that counts, its best system and the others."""
+    def leads(self, every: bool = False) -> Iterator[tuple[Column, Row, list[Row]]]:
+        """The column that counts for a kind of task, the best system and the others; without a mean the first column.
+
+        Args:
+            every: All columns where there is no mean.
+        """
         metrics = {column.place.task: column.place.metric for column in reversed(self.columns)}
         for metric in dict.fromkeys(metrics[column.place.task] for column in self.columns):
             own = [column for column in self.columns if column.place.metric == metric]
-            lead = next((column for column in own if column.place.task in SUITES), own[0])
             mean = self.mean.name if self.mean else None
-            rows = [self.by_place[one.name, lead.place] for one in self.shown]
-            best, *others = sorted(rows, key=lambda row: (row.system != mean, -row.value, row.system))
-            if others:
-                yield lead, best, others
+            for lead in [column for column in own if column.place.task in SUITES][:1] or own[: None if every else 1]:
+                rows = [self.by_place[one.name, lead.place] for one in self.shown]
+                best, *others = sorted(rows, key=lambda row: (row.system != mean, -row.value, row.system))
+                if others:
+                    yield lead, best, others
 
     @property
     def _used(self) -> list[Row]:
@@ -221,7 +225,8 @@ class Report(ScoreTable, AbstractResult):
             f"{facts[best.system].fitted_apart(facts[other.system])}"
         )
         if difference.separable is None:
-            return f"{text}; without resamples it is not known whether this is chance."
+            too_little = "with so few pairs" if self.resamples else "without resamples"
+            return f"{text}; {too_little} it is not known whether this is chance."
         text += f" (95 % {interval(difference.ci_low, difference.ci_high, metric)}): {difference.verdict}"
         found = [(column.title, differences[column.place]) for column in self._tasks(metric)]
         if len(found) < 2:

@@ -120,7 +120,7 @@ class LayerPooling(AbstractExactModule):
 
 
 class Calibration(AbstractExactModule):
-    """A fitted map, row by row: a flow, or a closed form after a transformer in half precision.
+    """A fitted map, row by row: a flow, or a closed form after ``LayerPooling``.
 
     Its config has ``map``, class and shape, as ``{"class": "FlowMap", **spec}``, and the user's own modules that it
     needs as ``imports``. Where the map moves queries by a mean of their own, the task of sentence-transformers says

@@ -16,7 +16,7 @@ Built-in modules load anywhere and need no flag. They are used wherever they are
     one that moves queries by a mean of their own                           Router: a Dense for each role
 
 For everything else, and after a transformer in half precision (whose dtype built-in modules would follow), the modules
-are bertflow's: ``LayerPooling`` and ``Calibration``.
+are bertflow's: ``LayerPooling``, and ``Calibration`` after it.
 """
 
 import inspect
@@ -77,7 +77,8 @@ def write_sentence_transformer(parts: Parts, folder: Path, layout: str) -> dict[
     Raises:
         UsageError: If sentence-transformers cannot do what the encoder does.
     """
-    types, modules = TYPES[layout], [*_pooling(parts, layout), *_calibration(parts, layout)]
+    types, pooling = TYPES[layout], _pooling(parts, layout)
+    modules = [*pooling, *_calibration(parts, layout, exact=pooling[0][0] in OURS)]
     names = [name for name, *_ in modules]
     _write_saved(parts, folder)
     shutil.copy2(parts.files / "config.json", folder)
@@ -217,11 +218,12 @@ def _dense(layout: str, weight: Tensor, bias: Tensor, activation: str) -> StModu
     return "Dense", config, {"linear.weight": weight, "linear.bias": bias}
 
 
-def _calibration(parts: Parts, layout: str) -> list[StModule]:
+def _calibration(parts: Parts, layout: str, exact: bool) -> list[StModule]:
+    """The map; by a module of ours after one of ours, whose float32 built-in modules in half precision do not take."""
     if parts.map is None:
         return []
     affine = fitted_map(parts.map)
-    if isinstance(affine, AffineMap) and parts.dtype == "float32":
+    if isinstance(affine, AffineMap) and not exact:
         # (x - shift) @ weight, written as weight^T x + bias; the product in float64, since it cancels.
         weight, shift, gap = affine.weight.double().T, affine.shift.double(), gap_of(parts.map)
         shifts = {"document": shift} if gap is None else {"document": shift, "query": shift + gap.double()}

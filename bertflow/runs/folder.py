@@ -53,6 +53,8 @@ FREE = (
     *(f"trainer.{name}" for name in PLACE),
 )
 """Options that may differ when a run is continued."""
+OF_OTHER_TEXT = {"text_keys": "of other sentences, as many", "content": "of these sentences in another spelling"}
+"""What a digest of the text that differs means."""
 
 
 class RunFolder:
@@ -284,7 +286,6 @@ def require_same_inputs(run: Path, text: Mapping[str, Any], encoder: SentenceEnc
     before = then.get("text", {})
     for name, now in text.items():
         if before.get(name) != now:
-            raise DataError(
-                f"The run in {run} was made with text.{name} {before.get(name)!r}, but now it is {now!r}. {do}"
-            )
+            made = OF_OTHER_TEXT.get(name, f"with text.{name} {before.get(name)!r}, but now it is {now!r}")
+            raise DataError(f"The run in {run} was made {made}. {do}")
     Identity.from_record(then["describe"]).require(encoder.identity, f"The run in {run} was made by", do, exact=True)

@@ -239,6 +239,15 @@ def test_text_of_unknown_words_is_told(encoder, strange, share):
     assert (advice.reasons[0] == (expected or "")[10:]) == bool(strange)
 
 
+@pytest.mark.parametrize("ending", ["", "sss"])
+def test_text_whose_words_are_known_in_pieces_alone_is_told(encoder, ending):
+    rng = np.random.default_rng(0)
+    advice, said = fixed(encoder, [" ".join(["cat" + ending, *rng.choice(WORDS, 4)]) for _ in range(600)])
+    expected = "unknown   1.6 tokens for each word of the text (1.0 to 1.4 in a language that the tokenizer knows)"
+    assert (line(said, "unknown") or "").split(":")[0] == (expected if ending else "")
+    assert ("may not know the language of the text" in advice.reasons[0]) == bool(ending)
+
+
 OTHER_QUERIES = {"of the kind": (0, False), "too far without words": (1.5, True), "of another kind": (30, True)}
 
 

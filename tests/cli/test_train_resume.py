@@ -138,15 +138,23 @@ def test_where_a_run_goes_on_may_differ(given, stopped, whole, told):
     require_equal_runs(run, whole, atol=1e-6)
 
 
-def test_text_that_changed_behind_the_same_options_is_refused(stopped, options, error_line):
+@pytest.mark.parametrize(
+    ("other", "made"),
+    [
+        (SENTENCES[:-1], "with text.sentences 144, but now it is 143"),
+        ([*SENTENCES[:-1], "a cat sings in the big red dog"], "of other sentences, as many"),
+        ([SENTENCES[0].upper(), *SENTENCES[1:]], "of these sentences in another spelling"),
+    ],
+    ids=["fewer", "others", "spelling"],
+)
+def test_text_that_changed_behind_the_same_options_is_refused(stopped, options, error_line, other, made):
     command, run = stopped(9)
     text = Path(options[1].split("=")[1])
-    text.write_text("\n".join(SENTENCES[:-1]))
+    text.write_text("\n".join(other))
     code = bertflow([*command, "--resume=auto"])
     text.write_text("\n".join(SENTENCES))
     assert error_line(code, 3) == (
-        f"error: The run in {run} was made with text.sentences 144, but now it is 143. "
-        "Use what it was made from, or choose another --output."
+        f"error: The run in {run} was made {made}. Use what it was made from, or choose another --output."
     )
 
 

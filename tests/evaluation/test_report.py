@@ -8,6 +8,7 @@ import pytest
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.closed_forms import Whitening
 from bertflow.data.pairs import Pairs, unique_sentences
+from bertflow.data.sts_tasks import SUITES
 from bertflow.evaluation.evaluating import score_sets
 from bertflow.evaluation.seeds import SeveralSeeds
 from bertflow.similarity import SIMILARITIES
@@ -149,18 +150,24 @@ def test_the_answer_names_the_best_and_says_where_raw_is_above_its_calibrator():
     assert re.fullmatch(best.format("mine", "raw"), answered("mine"))
 
 
-def test_the_answer_names_the_tasks_on_which_another_system_is_best():
-    tasks, raw = [toy_pairs(task, (80,)) for task in ("news", "chat", "mail")], ToyEncoder()
+@pytest.mark.parametrize("names", [("news", "chat", "mail"), SUITES["sts7"]])
+def test_the_answer_names_the_tasks_on_which_another_system_is_best(names):
+    """In a line for each, or after the best by their mean."""
+    tasks, raw = [toy_pairs(task, (80,)) for task in names], ToyEncoder()
     systems = {"raw": raw, "mine": CalibratedEncoder.fit(raw, Whitening(n_components=3), unique_sentences(tasks))}
-    for at, gold in enumerate(("mine", "raw", "mine")):
+    for at, gold in enumerate(("mine", "raw", *["mine"] * (len(names) - 2))):
         sides = (systems[gold].encode(list(side)) for side in (tasks[at].first, tasks[at].second))
         tasks[at] = replace(tasks[at], target=SIMILARITIES["cosine"].paired(*sides))
-    (line,) = score_sets(systems, tasks, resamples=50).summary()
-    assert line.startswith("news: mine is best (100.00), ")
-    assert " Another is best on chat (raw, 100.00)." in line
+    first, *others = score_sets(systems, tasks, resamples=50).summary()
+    if len(names) == 3:
+        assert first.startswith("news: mine is best (100.00), ")
+        assert [line.split(" (")[0] for line in others] == ["chat: raw is best", "mail: mine is best"]
+    else:
+        assert (first.startswith("Avg: mine is best ("), others) == (True, [])
+        assert " Another is best on STS13 (raw, 100.00)." in first
 
 
-@pytest.mark.parametrize(("resamples", "words"), [(400, "significantly worse than"), (0, "behind")])
+@pytest.mark.parametrize(("resamples", "words"), [(400, "significantly worse than"), (0, "untested against")])
 def test_a_mean_over_seeds_that_is_below_another_system_is_not_called_better(resamples, words):
     mean, seeds = "flow of mine, 1 seed", SeveralSeeds("mine", (0,), ("mine",))
     line = rf"toy: {mean} \(.*\), {words} raw \(-[\d.]+\)\.{ABOVE.format(mean)}"

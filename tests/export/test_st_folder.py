@@ -14,6 +14,7 @@ from bertflow.errors import DataError, MissingExtraError, UsageError
 from bertflow.export.st_folder import load_sentence_transformer
 from bertflow.export.targets import write_export
 from bertflow.onednn import computed_in
+from bertflow.similarity import COSINE
 
 from .conftest import TEXTS
 
@@ -82,7 +83,7 @@ def test_a_closed_form_needs_no_flag(exported, layout):
     [
         ("mean", "ridge", ["Pooling", "Dense"]),
         ("mean", "two-band", ["Pooling", "Calibration"]),
-        ("concat(0,3)", "blocks", ["LayerPooling", "Dense"]),
+        ("concat(0,3)", "blocks", ["LayerPooling", "Calibration"]),
         ("concat(0,3)", "blocks-of-bands", ["LayerPooling", "Calibration"]),
     ],
 )
@@ -159,6 +160,12 @@ def test_calibration_stays_float32_behind_a_transformer_in_half_precision(export
     assert next(model[0].parameters()).dtype == computed_in(torch.bfloat16, "cpu")
     assert {t.dtype for t in model[2].state_dict().values() if t.is_floating_point()} == {torch.float32}
     np.testing.assert_allclose(model.encode(TEXTS), system.encode(TEXTS), atol=1e-4)
+
+
+def test_our_modules_stay_float32_behind_a_transformer_that_is_cast(exported):
+    system, folder = exported("sif(2)", "whitening")
+    model = load_sentence_transformer(folder, device="cpu").to(torch.bfloat16)
+    assert COSINE.paired(model.encode(TEXTS), system.encode(TEXTS)).min() > 0.99
 
 
 def test_a_calibrator_cast_from_the_inside_is_refused(exported, refusal):
