@@ -28,6 +28,7 @@ class VectorEncoder(AbstractEncoder):
         most: Number of rows to read, at random, if there are no sentences.
         seed: Random seed for that.
         queries: A file of vectors of queries, if there are any; ``queries`` numbers them.
+        column: The column of a parquet file that holds the vectors; the only one of lists of numbers by default.
 
     Attributes:
         has_text: Whether there are sentences.
@@ -39,10 +40,16 @@ class VectorEncoder(AbstractEncoder):
     """
 
     def __init__(
-        self, path: Path, sentences: Sequence[str] | None, most: int, seed: int, queries: Path | None = None
+        self,
+        path: Path,
+        sentences: Sequence[str] | None,
+        most: int,
+        seed: int,
+        queries: Path | None = None,
+        column: str | None = None,
     ) -> None:
         self._path, self.has_text = path, sentences is not None
-        source = EmbeddingStore.open(path) if path.is_dir() else open_vectors(path)
+        source = EmbeddingStore.open(path) if path.is_dir() else open_vectors(path, column)
         stored = source if isinstance(source, EmbeddingStore) else None
         self.provenance = Provenance.of(stored.recipe, stored.text_hashes) if stored is not None else None
         if sentences is None:

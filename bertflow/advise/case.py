@@ -61,6 +61,7 @@ class Request:
     queries: Text | None
     purpose: Use
     vectors: str | Path | None
+    column: str | None
     query_vectors: str | Path | None
     keep_vectors: bool
     ask: int | None
@@ -82,8 +83,10 @@ class Request:
         """
         if self.queries is not None and self.vectors is not None:
             raise UsageError("--queries needs an encoder, but --vectors has none. Give --query_vectors instead.")
-        if self.query_vectors is not None and self.vectors is None:
-            raise UsageError("--query_vectors belongs to --vectors, but an encoder was given. Give --queries instead.")
+        for name, instead in {"query_vectors": "queries", "column": "columns"}.items():
+            if getattr(self, name) is not None and self.vectors is None:
+                told = f"--{name} belongs to --vectors, but an encoder was given. Give --{instead} instead."
+                raise UsageError(told)
         parse_candidates(self.candidates)
         require_between(FEWEST_RESAMPLES, MOST_RESAMPLES, resamples=self.resamples)
         require_between(1, max_sentences=self.max_sentences, max_pairs=self.max_pairs)
@@ -243,7 +246,8 @@ def _read_all(request: Request, most: int) -> tuple[str, SentenceEncoder, str, D
         read = [line for document in documents for line in document.sentences]
         given = read if isinstance(text, str | Path) else None if text is None else [*filter(str.strip, text)]
         asked = None if request.query_vectors is None else Path(request.query_vectors)
-        name, opened = str(request.vectors), VectorEncoder(Path(request.vectors), given, most, request.seed, asked)
+        own = (given, most, request.seed, asked, request.column)
+        name, opened = str(request.vectors), VectorEncoder(Path(request.vectors), *own)
         documents = documents or Documents((Document((one,)) for one in opened.sentences), unit="vectors")
     return name, opened, Path(text).name if isinstance(text, str | Path) else "" if text is None else "text", documents
 

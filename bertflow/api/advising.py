@@ -29,6 +29,7 @@ def fix(
     queries: str | Path | Sequence[str] | None = None,
     purpose: Use = "all",
     vectors: str | Path | None = None,
+    column: str | None = None,
     query_vectors: str | Path | None = None,
     keep_vectors: bool = False,
     ask: int | None = None,
@@ -68,6 +69,7 @@ def fix(
             query), topic (texts of the same kind), or all of them. A change for one may harm another. For search,
             pairs of a query and its text decide, labeled or mined, before other labels.
         vectors: Embeddings (n, dim) instead of an encoder: .npy, .parquet, or the folder of a store.
+        column: Column of a parquet file that holds the vectors; the only column of lists by default.
         query_vectors: Embeddings of real queries (m, dim), beside ``vectors``; as ``queries`` is beside an encoder.
         keep_vectors: Advise only a map of the encoder's own embeddings, so that vectors that exist can be kept. The
             best candidate of all, which may need to encode again, is named beside it. Both are shown with gain and
@@ -114,7 +116,8 @@ def fix(
     from bertflow.advise.case import Request
     from bertflow.advise.trial import advise
 
-    given = (encoder, text, columns, labels, queries, purpose, vectors, query_vectors, keep_vectors, ask, candidates)
+    rows = (vectors, column, query_vectors, keep_vectors)
+    given = (encoder, text, columns, labels, queries, purpose, *rows, ask, candidates)
     numbers = (max_sentences, max_pairs, resamples, seed)
     advice = advise(Request(*given, *numbers, without_text_hashes, progress, say or logger.info, options))
     return advice if output is None else advice.saved(output, open_report)

@@ -91,7 +91,8 @@ def _demo(given: Given, demo: Any) -> list[Words]:
 def _fix(given: Given, advice: Any) -> list[Words]:
     folder, vectors = advice.folder, given["vectors"]
     if advice.asked is not None:
-        named = _options(given, "vectors", "columns", "purpose", "queries", "query_vectors", "pooling", "max_length")
+        rows = _options(given, "vectors", "column", "query_vectors")
+        named = [*rows, *_options(given, "columns", "purpose", "queries", "pooling", "max_length")]
         read = [one for one in (given["encoder"], given["text"]) if one is not None]  # of vectors, the text alone
         again = ["fix", *read, *named, "--labels", folder / "ask.csv"]
         return [f"once the scores are filled in: {_typed([*again, '--output', new_place(f'{folder}-labeled')])}"]
@@ -108,7 +109,8 @@ def _fix(given: Given, advice: Any) -> list[Words]:
         return [["inspect", given["encoder"]]]
     if (made := folder / "calibrator").is_dir():
         place = new_place(folder / f"calibrated{_ending(vectors)}")
-        return [["transform", "--calibrator", made, *_rows(vectors), "--output", place]]
+        rows = [*_rows(vectors), *_options(given, "column")]
+        return [["transform", "--calibrator", made, *rows, "--output", place]]
     return []
 
 

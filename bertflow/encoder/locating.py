@@ -48,7 +48,7 @@ def locate(model: str | Path, revision: str | None = None) -> Path:
     """The folder of a model: in a run of `finetune` that is done its encoder; one on the hub is downloaded.
 
     Raises:
-        DataError: If a folder is missing.
+        DataError: If a folder is missing, or a file was given.
         UsageError: If the hub does not give the model, or a folder was given together with a revision.
     """
     given = Path(model).expanduser()
@@ -58,6 +58,9 @@ def locate(model: str | Path, revision: str | None = None) -> Path:
         if revision is not None:
             raise UsageError(f"A revision ({revision!r}) is for hub ids, but {model} is a folder. Leave it out.")
         return given / "encoder" if _is_fine_tuned(given) else given
+    if given.is_file():
+        do = f"Take `bertflow fix --vectors {model}`" if given.suffix in (".npy", ".parquet") else "Give a folder"
+        raise DataError(f"{model} is a file, but a model is a folder or a hub id. {do}.")
     # A hub id is "name" or "owner/name": what begins or nests as a path, or whose parent is here, cannot be one.
     nested = str(model).count("/") > 1 or (given.parent != Path() and given.parent.is_dir())
     if nested or given.is_absolute() or str(model).startswith((".", "~")):

@@ -63,12 +63,12 @@ def test_vectors_alone_get_the_likely_map_beside_and_what_would_prove_it(kind, t
     if kind == "npy":
         np.save(path, x)
     elif kind == "parquet":
-        pq.write_table(pa.table({"id": np.arange(900), "vector": list(x)}), path)
+        pq.write_table(pa.table({"vector": list(x), "old": list(x - 1)}), path)
     else:
         names = [f"row {k}" for k in range(900)]
         np.save(tmp_path / "x.npy", x)
         bertflow.EmbeddingStore.build(VectorEncoder(tmp_path / "x.npy", names, 900, 0), names, path)
-    advice = bertflow.fix(vectors=path, resamples=100)
+    advice = bertflow.fix(vectors=path, column="vector" if kind == "parquet" else None, resamples=100)
     assert (advice.verdict, advice.system, advice.beside) == ("rescale the scores", "raw", "ridge(1)")
     assert NOT_SHOWN in advice.reasons
     assert any("needs the encoder" in part.to_markdown() for part in advice.parts() if isinstance(part, Section))
@@ -104,6 +104,12 @@ def test_vectors_that_are_too_wide_for_an_index_say_so(tmp_path, monkeypatch):
     shown = "".join(part.to_markdown() for part in advice.parts() if isinstance(part, Section))
     assert "The vectors stay 16 wide, but the HNSW index of pgvector takes 10 dimensions" in shown
     assert WIDEST == 2000
+
+
+def test_a_column_of_vectors_is_no_column_of_text(tiny_bert, refusal):
+    assert refusal(lambda: bertflow.fix(str(tiny_bert), ["a cat"], column="text"), error=UsageError) == (
+        "--column belongs to --vectors, but an encoder was given. Give --columns instead."
+    )
 
 
 def test_vectors_and_an_encoder_point_to_keep_vectors(tiny_bert, tmp_path):

@@ -179,6 +179,10 @@ REFUSED = {
         {"config.json": None, "encoder/config.json": {}},
         "{model} is not a model folder: it holds no config.json. Give the folder in it, {model}/encoder.",
     ),
+    "a calibrated encoder without its record": (
+        {"config.json": None, "encoder/config.json": {}, "calibrator/calibrator.json": {}},
+        r"{model} .* It looks like a calibrated encoder that was copied without its bertflow\.json: copy it whole\.",
+    ),
     "a torn config": (
         {"config.json": "{"},
         UNREADABLE + "It looks like the config file at .* is not a valid JSON file.",
@@ -238,6 +242,15 @@ def test_a_missing_folder_is_not_looked_for_on_the_hub(refusal, name, monkeypatc
     monkeypatch.chdir(pytestconfig.rootpath)
     said = refusal(TransformerEncoder, name)
     assert said == f"The model folder {name} does not exist. Give an existing folder, or a hub id."
+
+
+@pytest.mark.parametrize(
+    ("name", "do"), [("x.npy", "Take `bertflow fix --vectors x.npy`."), ("x.csv", "Give a folder.")]
+)
+def test_a_file_is_not_looked_for_on_the_hub(refusal, name, do, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_text("a")
+    assert refusal(TransformerEncoder, name) == f"{name} is a file, but a model is a folder or a hub id. {do}"
 
 
 def test_damaged_token_counts_are_named(tiny_bert, tmp_path):
