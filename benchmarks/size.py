@@ -207,6 +207,8 @@ def main() -> int:
             print(f"{room:22}", ", ".join(f"{count:,} {unit}" for unit, count in counts.items()))
     for room, words in above.items():
         print(f"size: {room}: {words}.")
+    if "form" in above:
+        print('size: --where WORD lists the places, as --where "files over".')
     print(
         'size: shrink it, or say what it buys with --raise "REASON".' if above else "size: nothing is above its budget."
     )

@@ -9,7 +9,8 @@ import pytest
 
 import bertflow
 from bertflow.affine import center_map
-from bertflow.calibration.closed_forms import CLOSED_FORMS, AbstractClosedForm, CalibratorKind, ClosedForm
+from bertflow.calibration.closed_forms import CLOSED_FORMS, AbstractClosedForm, ClosedForm
+from bertflow.calibration.parameters import CalibratorKind
 from bertflow.calibration.spelling import CALIBRATORS
 from bertflow.cli import main
 from bertflow.cli.commands import COMMANDS, Row

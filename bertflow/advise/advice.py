@@ -88,6 +88,7 @@ class Advice(AbstractResult):
         asked: Pairs to judge, if they were asked for; they have no score yet.
         choices: Where vectors are kept: the best map for them, and the best overall if it is known.
         scores: What a cosine of the advised encoder means.
+        between: The threshold of a text of one column with one of the other; empty where a table has no pairs.
         queries: What queries find before and after; None where none were given.
         domain: What ordinary text is for the encoder without its calibrator; None where there is too little text.
         notes: Thresholds, and what else there is to say.
@@ -117,6 +118,7 @@ class Advice(AbstractResult):
     asked: Pairs | None
     choices: tuple[Choice, ...]
     scores: ScoreCalibrator
+    between: str
     queries: AskedQueries | None
     domain: DomainCheck | None
     notes: tuple[str, ...]
@@ -144,7 +146,7 @@ class Advice(AbstractResult):
         yield ""
         yield from (f"{at}. {reason}" for at, reason in enumerate(self.reasons[:REASONS], start=1))
         yield ""
-        yield from self._threshold()
+        yield from [*self._threshold(), *([self.between] if self.between else [])]
         if self.queries is not None and self.queries.outside is not None:
             yield f"queries   {next(self.queries.lines())}"
         if self.naming:

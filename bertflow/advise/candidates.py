@@ -29,6 +29,7 @@ from bertflow.progress import unsaid, working
 from bertflow.scoring.domain import FEWEST_HELD_OUT, ROWS_A_DIRECTION, DomainCheck
 from bertflow.scoring.random_pairs import FEWEST
 from bertflow.scoring.scores import ScoreCalibrator
+from bertflow.similarity import COSINE
 from bertflow.training import Purpose
 from bertflow.training.recipe import resolve
 
@@ -227,6 +228,32 @@ def fit_scores(
         except UsageError as error:
             lines.append(f"threshold {error}")
     return scores, lines
+
+
+def threshold_between(system: SentenceEncoder, text: SplitText, seed: int) -> str:
+    """The threshold of a text of one column and one of the other, and how many rows pass it; empty if it is unknown.
+
+    Random pairs are of other rows than those whose share is counted, so none of them belongs together.
+    """
+    if not (text.columns and text.columns.paired and text.judging and text.choosing):
+        return ""
+    others, queries, x = (
+        how(list(side))
+        for how, side in (
+            (system.encode_query, text.choosing.first),
+            (system.encode_query, text.judging.first),
+            (system.encode_document, text.judging.second),
+        )
+    )
+    try:
+        at = ScoreCalibrator(random_state=seed).fit(x, queries=others).strict_threshold()
+    except (DataError, UsageError):
+        return ""
+    passed = 100 * (COSINE.paired(queries, x) >= at.value).mean()
+    return (
+        f"threshold of {' with '.join(text.columns.names)}: cosine >= {at.value:.2f}; 1 of {1 / at.rate:,.0f} random "
+        f"pairs passes, and {passed:.0f} of 100 pairs of one row"
+    )
 
 
 def fit_domain(raw: SentenceEncoder, text: SplitText) -> tuple[DomainCheck | None, list[str]]:

@@ -18,6 +18,10 @@ HELPED = (
     "Calibration improved agreement with human scores (STS, Spearman) for 24 of 25 other encoders with such a "
     "geometry, by 3 to 28 points."
 )
+NO_QUESTIONS = (
+    "These pairs are of your text. Questions in other words may gain less: --labels FILE, with pairs of a query and "
+    "its text, tells how much."
+)
 UNKNOWN = (
     "Vectors do not say how their encoder was made. If it was made for sentences, as those of most services and of "
     "sentence-transformers are, calibration may cost 1 to 5 points of similarity, though it helped search."
@@ -139,10 +143,10 @@ def _proof(ruling: Ruling) -> str:
 def _not_measured(evidence: Evidence, purpose: str) -> str:
     """What the evidence does not measure of the purpose; empty where it measures all of it."""
     search = evidence.kind.metric == "mrr"
+    if evidence.mined:
+        return NO_QUESTIONS if purpose == "search" else MINED_ONLY
     if purpose == ("search" if search else "similarity"):
         return ""
-    if evidence.mined:
-        return MINED_ONLY
     return SEARCH_ONLY if search else SIMILARITY_ONLY
 
 

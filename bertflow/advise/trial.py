@@ -187,6 +187,7 @@ def advise(request: Request) -> Advice:
     split, seed, advised = case.split, request.seed, systems[decision.system]
     asked = choose_pairs(systems, [*split.reference, *split.fitted], request.ask, seed) if request.ask else None
     scores, thresholds = trying.fit_scores(advised, split.whole, case.queries, case.labeled, seed)
+    between = "" if scores.queries_ else trying.threshold_between(advised, split, seed)
     domain, note = trying.fit_domain(advised.raw, split)
     geometry = {
         "fitted_raw": known.raw,
@@ -209,6 +210,7 @@ def advise(request: Request) -> Advice:
         choices=choices,
         asked=asked,
         scores=scores,
+        between=between,
         domain=domain,
         queries=_look_at_queries(case, found, decision.system, domain) if case.queries else None,
         notes=(*case.about_text, *thresholds, *note),

@@ -13,7 +13,7 @@ from typing import Any
 from bertflow.affine import whitening_map
 from bertflow.array_types import Floats
 from bertflow.calibration.base import AbstractCalibrator, scaled_as
-from bertflow.calibration.closed_forms import real_number
+from bertflow.calibration.parameters import real_number
 from bertflow.data.docstrings import general_text
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import UsageError

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from bertflow.affine import AffineMap, whitening_map
-from bertflow.calibration.closed_forms import CLOSED_FORMS, AbstractClosedForm, read_kind, whole_number
+from bertflow.calibration.closed_forms import CLOSED_FORMS, AbstractClosedForm
+from bertflow.calibration.parameters import read_kind, whole_number
 from bertflow.encoder.pooling import parse_pooling
 from bertflow.errors import DataError, UnknownNameError, UsageError
 from bertflow.maps import BandMap, side_by_side

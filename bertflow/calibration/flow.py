@@ -13,7 +13,7 @@ import torch
 from bertflow.affine import AffineMap, whitening_map
 from bertflow.array_types import Floats
 from bertflow.calibration.base import AbstractDensity
-from bertflow.calibration.closed_forms import whole_number
+from bertflow.calibration.parameters import whole_number
 from bertflow.calibration.saving import Provenance
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import UsageError

@@ -24,15 +24,9 @@ from typing import Any
 from bertflow.calibration.background import Background
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.blocks import Blocks
-from bertflow.calibration.closed_forms import (
-    CLOSED_FORMS,
-    FRACTION,
-    AbstractClosedForm,
-    CalibratorKind,
-    LinearStandIn,
-    read_kind,
-)
+from bertflow.calibration.closed_forms import CLOSED_FORMS, AbstractClosedForm, LinearStandIn
 from bertflow.calibration.flow import FlowCalibrator
+from bertflow.calibration.parameters import FRACTION, CalibratorKind, read_kind
 from bertflow.calibration.queries import QueryShift, crops
 from bertflow.calibration.saving import read_calibrator
 from bertflow.encoder.pooling import COUNTED, POOLINGS, parse_pooling

@@ -18,7 +18,7 @@ from statistics import median
 
 from bertflow.data.lines import logger, none_skipped
 from bertflow.data.tables import Choices, TableRow, TextTable, is_plain_text, open_table, table_suffix
-from bertflow.errors import RowError, UsageError, how_many, shown
+from bertflow.errors import DataError, RowError, UsageError, how_many, shown
 from bertflow.written import UNSPACED
 
 PAIR_KINDS = ("graded", "binary", "classes", "retrieval", "texts")
@@ -89,6 +89,7 @@ NAME_THEM = (
     f"{RENAME[:-1]} (by number, from 1, if the file has no header). "
     "If it holds one sentence per line, rename it to .txt."
 )
+NAMES_FIRST = "The first line should hold the names of the columns: delete the lines above it, or add the name."
 _WORD = re.compile(rf"{UNSPACED}|\S*[^\W\d_]\S*")
 """A word with a letter: dates and numbers are not text."""
 _EUROPEAN = re.compile(r"\s*-?\d+,\d\d?\s*")
@@ -228,6 +229,8 @@ def choose_columns(table: TextTable, named: Sequence[str] | None) -> TextColumns
     varied = sorted((name for name in found if found[name][1] <= MOST_REPEATED), key=lambda name: found[name][0])
     alone = cells if len(table.columns) == 1 else ()
     main = [*known, *reversed(varied), *sorted(found, key=lambda name: found[name][1]), *alone][:1]
+    if main == [""]:
+        raise DataError(f"{table.name} has text in a column without a name. {NAMES_FIRST}")
     beside = [name for name in varied if name not in main]
     if beside and main[0] in varied:
         return chosen(sorted((beside[0], main[0]), key=varied.index), True, main[0])

@@ -12,7 +12,7 @@ from bertflow.breadth import FOREIGN, FOREIGN_ALONE, breadth_of
 from bertflow.errors import DataError, UsageError
 from bertflow.scoring.drift import Excess
 from bertflow.scoring.random_pairs import COPIES
-from bertflow.similarity import unit_rows
+from bertflow.similarity import COSINE, unit_rows
 
 from ..texts import COLORED as WORDS
 
@@ -47,6 +47,14 @@ def test_two_columns_of_text_are_pairs(encoder, tmp_path):
     assert advice.text.mined == 599  # of 600 rows, one repeats a text
     assert line(said, "text").endswith(" texts of both columns for thresholds")
     assert any(one.endswith(" random pairs of texts of both columns passes") for one in advice.answer())
+    judging = advice.text.judging
+    first, second = (advice.encoder.encode([*side]) for side in (judging.first, judging.second))
+    told = r"threshold of name with Langtext: cosine >= ([\d.-]+); 1 of (1,000|100) .* (\d+) of 100 pairs of one row"
+    at = re.fullmatch(told, advice.between)
+    assert advice.between in advice.answer()
+    assert float(at[3]) == pytest.approx(100 * (COSINE.paired(first, second) >= float(at[1])).mean(), abs=3)
+    wrong = COSINE.paired(first, np.roll(second, 7, 0))
+    assert (wrong >= float(at[1])).mean() <= 0.05
     assert (
         line(said, "columns") == "columns   using columns name, Langtext as pairs (unused: sku, price; see --columns)"
     )

@@ -82,6 +82,15 @@ def test_a_column_of_another_name_is_found_by_its_text_and_repeated_sentences_ar
     assert added_up({"used": 1, "in the labels": 0}, "rows") == "1 row = 1 used"
 
 
+def test_a_title_above_the_header_is_refused(write, refusal):
+    rows = "".join(f"{n};a red chair of wood;a chair with four legs {n}\n" for n in range(9))
+    path = write("export.csv", f"Export of today;;\nid;title;body\n{rows}")
+    assert refusal(load_sentences, path) == (
+        f"{path} has text in a column without a name. The first line should hold the names of the columns: delete the "
+        "lines above it, or add the name."
+    )
+
+
 def test_columns_may_be_named(write):
     path = write("a.csv", "text,note\nA b.,C d.\n")
     assert load_sentences(path, columns=["Note"]) == ["C d."]
