@@ -237,14 +237,8 @@ def threshold_between(system: SentenceEncoder, text: SplitText, seed: int) -> st
     """
     if not (text.columns and text.columns.paired and text.judging and text.choosing):
         return ""
-    others, queries, x = (
-        how(list(side))
-        for how, side in (
-            (system.encode_query, text.choosing.first),
-            (system.encode_query, text.judging.first),
-            (system.encode_document, text.judging.second),
-        )
-    )
+    others, queries = (system.encode_query(list(pairs.first)) for pairs in (text.choosing, text.judging))
+    x = system.encode_document(list(text.judging.second))
     try:
         at = ScoreCalibrator(random_state=seed).fit(x, queries=others).strict_threshold()
     except (DataError, UsageError):

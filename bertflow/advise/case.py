@@ -84,9 +84,8 @@ class Request:
         if self.queries is not None and self.vectors is not None:
             raise UsageError("--queries needs an encoder, but --vectors has none. Give --query_vectors instead.")
         for name, instead in {"query_vectors": "queries", "column": "columns"}.items():
-            if getattr(self, name) is not None and self.vectors is None:
-                told = f"--{name} belongs to --vectors, but an encoder was given. Give --{instead} instead."
-                raise UsageError(told)
+            if self.vectors is None and getattr(self, name) is not None:
+                raise UsageError(f"--{name} belongs to --vectors, but an encoder was given. Give --{instead} instead.")
         parse_candidates(self.candidates)
         require_between(FEWEST_RESAMPLES, MOST_RESAMPLES, resamples=self.resamples)
         require_between(1, max_sentences=self.max_sentences, max_pairs=self.max_pairs)

@@ -97,8 +97,7 @@ def fit(
     one of plain vectors knows neither.
 
     Args:
-        calibrator: Calibrator to fit: center, standardize, abtt(K), whitening(N,power=P), ridge(R), two-band(C), flow
-            or flow(N); blocks(CALIBRATOR) for joined layers, each by itself.
+        calibrator: Calibrator to fit, as whitening(128), ridge(1) or flow; ``bertflow.calibration.spelling`` has all.
         output: Folder for the calibrator; must not exist or be empty.
         store: A finished store.
         vectors: A file of vectors, .npy or .parquet, instead of a store.
@@ -207,8 +206,8 @@ def reindex(
     Args:
         source: Address of the collection to read.
         target: Address of the new collection, in a database of the same kind; must not exist.
-        calibrator: Folder that fit, train or save() wrote; or a calibrator to fit to the source's own rows: center,
-            standardize, abtt(K), whitening(N), two-band(C), flow or flow(N).
+        calibrator: Folder that fit, train or save() wrote; or a calibrator to fit to the source's own rows, as
+            whitening or ridge(1).
         model: Encoder that made the vectors: anything that bertflow.load opens, raw. With it, the query encoder is
             written, too.
         output: Folder of the job (default: reindex-NAME for the target's NAME).

@@ -18,7 +18,7 @@ from bertflow.array_types import Int64
 from bertflow.breadth import narrowness
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.base import AbstractCalibrator
-from bertflow.calibration.closed_forms import AbstractClosedForm, AllButTheTop, Center, Standardize
+from bertflow.calibration.closed_forms import AbstractClosedForm
 from bertflow.calibration.same_space import require_alike
 from bertflow.calibration.saving import Provenance
 from bertflow.calibration.spelling import load_calibrator, parse_calibrator
@@ -35,8 +35,6 @@ logger = logging.getLogger(__name__)
 LEAST = 3
 """Texts a direction. With twice the width whitening did not always find more than raw embeddings, with three times it
 did; with as many texts as directions it finds next to nothing (docs/results/search.md)."""
-OF_FEW = (Center, Standardize, AllButTheTop)
-"""Calibrators for which few texts are enough: they scale no direction by its variance."""
 CALIBRATOR, COUNTS = "calibrator", "counts"
 """What an index keeps, besides its answers."""
 
@@ -68,7 +66,7 @@ def parse_own(
             "the raw one, or leave --calibrate out."
         )
     directions = getattr(made, "n_components", None) or width
-    if n is not None and n < (2 if isinstance(made, OF_FEW) else LEAST * directions):
+    if n is not None and n < (LEAST * directions if made.divides else 2):
         raise DataError(
             f"Fitting {spelling} takes {LEAST} texts for each of {directions} directions, {LEAST * directions:,} in "
             f"all, but there are {n:,}. Index more, take center or abtt(3), or a --model that was calibrated on other "
