@@ -43,6 +43,8 @@ OTHER = 20.0
 """Seconds for everything else: reading, closed forms, ranking, resampling, writing."""
 STRONG = 16
 """A ridge so large that few sentences are enough: directions of small variance are hardly lifted."""
+HARDLY = 0.1
+"""Share of the pairs of one row that pass a threshold, below which it finds hardly any."""
 RATES = (0.01, 0.001)
 """False-match rates whose thresholds the report gives."""
 
@@ -243,10 +245,11 @@ def threshold_between(system: SentenceEncoder, text: SplitText, seed: int) -> st
         at = ScoreCalibrator(random_state=seed).fit(x, queries=others).strict_threshold()
     except (DataError, UsageError):
         return ""
-    passed = 100 * (COSINE.paired(queries, x) >= at.value).mean()
+    passed = int((COSINE.paired(queries, x) >= at.value).sum())
+    hardly = "; so cosines hardly tell which belong together" * (passed < HARDLY * len(x))
     return (
         f"threshold of {' with '.join(text.columns.names)}: cosine >= {at.value:.2f}; 1 of {1 / at.rate:,.0f} random "
-        f"pairs passes, and {passed:.0f} of 100 pairs of one row"
+        f"pairs passes, and {passed} of {len(x)} pairs of one row{hardly}"
     )
 
 

@@ -75,6 +75,8 @@ are enough, and for topic any. Below it they cost pairs of other text, or search
 WEIGHTS, FAINT = "faint-sif", 60
 """Candidate where there are fewer words, and the words below which it cost search up to 5 points where queries name the
 thing (benchmarks/EXPLORED.md)."""
+OF_WEIGHTS = "-3 to +7 points in search"
+"""Effect of that candidate on texts of few words, at worst and at best (benchmarks/EXPLORED.md)."""
 COSTS: Mapping[str, str] = {
     "similarity": "up to 12 points in finding texts of the same kind (P@10)",
     "search": "up to 10 points in finding texts of the same kind (P@10)",

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from bertflow.advise.evidence import FEWEST_LABELS, Evidence, Judgement, proven
-from bertflow.advise.likely import CHANGED, linear_form
+from bertflow.advise.likely import CHANGED, OF_WEIGHTS, WEIGHTS, linear_form
 from bertflow.advise.rules import PROVEN, Known, Ruling
 from bertflow.calibration.spelling import RAW, parse_system
 from bertflow.training.recipe import PURPOSES as PRESET_OF
@@ -67,7 +67,8 @@ def reasons_of(ruling: Ruling) -> Iterator[str]:
     yield _cosines(known, ruling.system)
     yield from _against(ruling)
     if ruling.replaced:
-        instead = INSTEAD.format(ruling.system, CHANGED[known.purpose])
+        changed = OF_WEIGHTS if ruling.system == WEIGHTS else CHANGED[known.purpose]
+        instead = INSTEAD.format(ruling.system, changed)
         yield " ".join([instead, *(_measured(one, ruling.system, ruling.vetoed) for one in known.evidence)])
     yield from _judged(ruling)
     if ruling.wanted == RAW and known.mined and known.purpose != "search" and not known.untuned:

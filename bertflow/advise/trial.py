@@ -163,7 +163,7 @@ def _ask_docstrings(case: Case, systems: Systems) -> Judgement | None:
     """What pairs of docstrings say of some systems; None where they are in another language."""
     request = case.request
     if (evidence := docstring_evidence(case.encoder, case.split.fitted)) is None:
-        request.say("evidence  docstring pairs are not used: the text or the encoder is not English")
+        request.say("evidence  docstring pairs are not used: the text or the encoder lacks the common words of English")
         return None
     request.say("evidence  the geometry suggests a change; docstring pairs test it")
     with unsaid():  # a note on docstrings that are cut would read as one on the text
@@ -241,7 +241,7 @@ def _naming(case: Case, plan: FitPlan, found: Findings, decision: Decision) -> t
         instead = f" instead of {now:.1f}" if now else ""
         said = f"--purpose search would gain {more:.1f} points on these pairs{instead}"
         on_these = pairs.said_of(best)
-        return (said, f"For search alone, {on_these[0].lower()}{on_these[1:]}") if more > now else ("", "")
+        return (said, f"For search alone, {on_these[0].lower()}{on_these[1:]}") if more - now >= 0.1 else ("", "")
     free = request.candidates is None and request.vectors is None
     more_to_use = decision.system != RAW or any(fallbacks("search", case.words, steep=True))
     helps = request.purpose == "all" and free and more_to_use and known.untuned

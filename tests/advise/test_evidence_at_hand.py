@@ -49,10 +49,14 @@ def test_two_columns_of_text_are_pairs(encoder, tmp_path):
     assert any(one.endswith(" random pairs of texts of both columns passes") for one in advice.answer())
     judging = advice.text.judging
     first, second = (advice.encoder.encode([*side]) for side in (judging.first, judging.second))
-    told = r"threshold of name with Langtext: cosine >= ([\d.-]+); 1 of (1,000|100) .* (\d+) of 100 pairs of one row"
+    told = (
+        r"threshold of name with Langtext: cosine >= ([\d.-]+); 1 of (1,000|100) .* (\d+) of (\d+) pairs of one row.*"
+    )
     at = re.fullmatch(told, advice.between)
     assert advice.between in advice.answer()
-    assert float(at[3]) == pytest.approx(100 * (COSINE.paired(first, second) >= float(at[1])).mean(), abs=3)
+    assert int(at[4]) == len(judging)
+    assert int(at[3]) == pytest.approx((COSINE.paired(first, second) >= float(at[1])).sum(), abs=3)
+    assert advice.between.endswith(" belong together") == (int(at[3]) < len(judging) / 10)
     wrong = COSINE.paired(first, np.roll(second, 7, 0))
     assert (wrong >= float(at[1])).mean() <= 0.05
     assert (
