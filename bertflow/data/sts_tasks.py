@@ -131,9 +131,9 @@ TASKS: Mapping[str, StsTask] = {
         aggregation="mean",
     ),
 }
-"""A row is a task. For choices use ``tuning``: none of its STS-B pairs is in STS12-16. (Of its 5,000 SICK pairs, 45
-stand in STS12 and 1 in STS15, whose captions SICK drew from too, and 14 in STS-B's test set, in either order; of all
-its pairs, 93 in SICK's.)"""
+"""A row is a task. For choices use ``tuning``: none of its STS-B pairs is in STS12-16. (Of its 5,000 SICK pairs, 44
+stand in STS12 and 1 in STS15, whose captions SICK drew from too, 15 in STS-B's test set and 102 in SICK's, in either
+order; 6 of STS-B's stand in SICK's, too.)"""
 
 SUITES: Mapping[str, tuple[str, ...]] = {"sts7": (*STS12_16, "stsb", "sickr")}
 """A row is a name for several tasks, in the column order of the papers."""
