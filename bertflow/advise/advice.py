@@ -146,7 +146,7 @@ class Advice(AbstractResult):
         yield ""
         yield from (f"{at}. {reason}" for at, reason in enumerate(self.reasons[:REASONS], start=1))
         yield ""
-        yield from [*self._threshold(), *([self.between] if self.between else [])]
+        yield from filter(None, (*self._threshold(), self.between))
         if self.queries is not None and self.queries.outside is not None:
             yield f"queries   {next(self.queries.lines())}"
         if self.naming:

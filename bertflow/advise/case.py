@@ -29,6 +29,7 @@ from bertflow.registry import lookup
 from bertflow.retrieval.comparing import load_queries
 from bertflow.similarity import unit_rows
 from bertflow.training import Use
+from bertflow.training.auto import LOOKED_AT
 
 FEWEST_RESAMPLES = 100
 """Fewest resamples: with fewer, the ends of a 95 % interval are single draws."""
@@ -224,10 +225,10 @@ class Case:
 
     @cached_property
     def unread(self) -> str:
-        """How many words of the text the encoder does not know, or in pieces alone; empty for few."""
-        share, pieces = (of(self.encoder, self.split.fitted) for of in (unknown_share, tokens_per_word))
-        if share > UNKNOWN_WORDS:
+        """How much of the text the encoder does not know, or knows only as pieces of words; empty for little."""
+        if (share := unknown_share(self.encoder, self.split.fitted)) > UNKNOWN_WORDS:
             return f"{100 * share:.0f} % of the tokens of the text are [UNK]: {UNKNOWN}"
+        pieces = tokens_per_word(self.encoder, self.split.fitted[:LOOKED_AT])
         return IN_PIECES.format(pieces) if pieces > MOST_TOKENS else ""
 
 

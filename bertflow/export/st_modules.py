@@ -219,7 +219,7 @@ def _dense(layout: str, weight: Tensor, bias: Tensor, activation: str) -> StModu
 
 
 def _calibration(parts: Parts, layout: str, exact: bool) -> list[StModule]:
-    """The map; by a module of ours after one of ours, whose float32 built-in modules in half precision do not take."""
+    """The map. If ``exact``, it is ``Calibration``: the pooling gives float32, which a ``Dense`` in half precision refuses."""
     if parts.map is None:
         return []
     affine = fitted_map(parts.map)
