@@ -219,7 +219,7 @@ def _dense(layout: str, weight: Tensor, bias: Tensor, activation: str) -> StModu
 
 
 def _calibration(parts: Parts, layout: str, exact: bool) -> list[StModule]:
-    """The map. If ``exact``, it is ``Calibration``: the pooling gives float32, which a ``Dense`` in half precision refuses."""
+    """The map; if ``exact``, as ``Calibration``: a ``Dense`` in half precision refuses float32 of ``LayerPooling``."""
     if parts.map is None:
         return []
     affine = fitted_map(parts.map)
