@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import sys
 import uuid
 from collections.abc import Callable, Iterator
@@ -56,6 +57,8 @@ def atomic_folder(folder: str | Path) -> Iterator[Path]:
     restore(folder)
     held = folder.exists() and any(folder.iterdir())
     with _aside(folder, Path.mkdir) as aside:
+        if folder.exists():
+            _share(aside, folder.stat())
         mode = aside.stat().st_mode
         yield aside
         for path in (aside, *aside.rglob("*")):
@@ -63,6 +66,14 @@ def atomic_folder(folder: str | Path) -> Iterator[Path]:
                 path.chmod(mode if path.is_dir() else mode & 0o666)
                 _sync(path)
         _swap(aside, folder, held)
+
+
+def _share(folder: Path, like: os.stat_result) -> None:
+    """Give a folder, and what will be made in it, the group and permissions of the one that it replaces."""
+    if hasattr(os, "chown"):  # not on Windows
+        with suppress(PermissionError):
+            os.chown(folder, -1, like.st_gid)
+        folder.chmod(stat.S_IMODE(like.st_mode))
 
 
 def scratch_folder(path: Path) -> AbstractContextManager[Path]:
@@ -79,18 +90,24 @@ def require_room(path: Path, size: int) -> None:
         )
 
 
+def expand(path: object) -> Path:
+    """A path whose ``~`` is the home folder; ``~name`` stays as it is if there is no such user."""
+    return Path(os.path.expanduser(str(path)))  # noqa: PTH111 - that of a Path fails where there is no such user
+
+
 def require_files(*paths: object, parts: bool = False) -> None:
     """Refuse by a ``DataError`` files that are missing, or pipes, which cannot be read twice, before any is read.
 
     What is not a path, or is on the hub, is not checked. ``parts`` are of a folder that was written whole.
     """
     for path in paths:
-        place = Path(path).expanduser() if isinstance(path, str | Path) and not str(path).startswith("hub:") else None
+        place = expand(path) if isinstance(path, str | Path) and not str(path).startswith("hub:") else None
         if place is None or place.is_file():
             continue
         if place.is_dir():
             wrong = "is a folder"
-            do = "Name the encoder before the text." if (place / "config.json").is_file() else "Name the files in it."
+            known = (place / "config.json").is_file()
+            do = "Name the encoder before the text." if known else "Name the files in it, or join them into one."
         elif not place.exists():
             wrong = "is a link that leads nowhere" if place.is_symlink() else "is missing"
             do = "Give the path of an existing file."
@@ -115,7 +132,8 @@ def require_place(
     place = Path(os.path.realpath(path))
     held = place.exists() and not (place.is_dir() and not any(place.iterdir()))
     if new and held and not (sign and (place / sign).is_file()):
-        full = f"folder {path} is not empty" + (f" and is not {what}" if what else "")
+        full = f"folder {path} is {'not empty' if place.is_dir() else 'a file'}"
+        full += f" and is not {what}" if what else ""
         full = full if folder else f"file {path} is there already"
         raise UsageError(f"Output {full}. Choose another {by}, as {new_place(path)}.")
     found = place if folder and place.exists() else next(one for one in place.parents if os.path.lexists(one))

@@ -68,6 +68,7 @@ def option_words(**given: object) -> list[object]:
 def new_place(path: object) -> Path:
     """The path, or the first like it where nothing stands yet: out, out-2, out-3."""
     wanted = Path(str(path))
+    wanted = wanted / "out" if wanted.name in ("", "..") else wanted
     names = (wanted.with_stem(f"{wanted.stem}-{number}") if number > 1 else wanted for number in count(1))
     return next(one for one in names if not one.exists())
 

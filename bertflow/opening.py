@@ -23,7 +23,7 @@ from bertflow.encoder.options import EncoderOptions, EncoderRecipe, given_option
 from bertflow.encoder.transformer import StaticEncoder, TransformerEncoder
 from bertflow.encoder.word_vectors import WordVectorEncoder
 from bertflow.errors import UsageError, require_between
-from bertflow.files import restore
+from bertflow.files import expand, restore
 from bertflow.progress import working
 from bertflow.records import read_record
 
@@ -154,7 +154,7 @@ def find(name: str, revision: str | None = None) -> tuple[Path, Kind]:
         UsageError: If the hub does not give it.
         DataError: If it is missing, or of no known kind.
     """
-    place = Path(name).expanduser()
+    place = expand(name)
     restore(place)
     if place.suffix not in WORD_VECTORS or place.is_dir():
         place = locate(name, revision)

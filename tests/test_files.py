@@ -4,13 +4,14 @@ import stat
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
 from bertflow.errors import DataError, UsageError
-from bertflow.files import atomic_file, atomic_folder, remove_unfinished, write_json, write_text
+from bertflow.files import atomic_file, atomic_folder, expand, remove_unfinished, write_json, write_text
 from bertflow.records import read_record
 
 
@@ -186,6 +187,28 @@ def test_a_folder_behind_a_link_is_replaced_and_the_link_kept(tmp_path):
         (aside / "new").touch()
     assert (tmp_path / "link").is_symlink()
     assert [path.name for path in (tmp_path / "real").iterdir()] == ["new"]
+
+
+def test_a_prepared_folder_keeps_its_group_and_permissions(tmp_path):
+    (tmp_path / "shared").mkdir()
+    os.chown(tmp_path / "shared", -1, group := max(os.getgroups() or [os.getgid()]))
+    (tmp_path / "shared").chmod(0o2770)
+    with atomic_folder(tmp_path / "shared") as aside:
+        (aside / "inner").mkdir()
+        (aside / "inner" / "file").touch()
+    found = {path.name: path.stat() for path in (tmp_path / "shared", *(tmp_path / "shared").rglob("*"))}
+    assert {name: stat.S_IMODE(one.st_mode) for name, one in found.items()} == {
+        "shared": 0o2770,
+        "inner": 0o2770,
+        "file": 0o660,
+    }
+    assert {one.st_gid for one in found.values()} == {group}
+
+
+def test_a_home_that_no_user_has_is_a_name(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert expand("~/a") == tmp_path / "a"
+    assert expand("~no such user/a") == Path("~no such user/a")
 
 
 def test_a_file_in_the_place_of_the_folder_is_kept(tmp_path):

@@ -1,5 +1,7 @@
 """The commands that come next: on a card, which is read elsewhere, and where the command ran."""
 
+from pathlib import Path
+
 import pytest
 
 from bertflow.next_steps import Reader, new_place, next_command, option_words, steps_after
@@ -44,3 +46,8 @@ def test_a_new_place_is_the_first_name_that_is_free(tmp_path):
     for name in ("z.npy", "z-2.npy"):
         (tmp_path / name).touch()
     assert new_place(tmp_path / "z.npy") == tmp_path / "z-3.npy"
+
+
+@pytest.mark.parametrize(("taken", "free"), [(".", "out"), ("..", "../out"), ("/", "/out")])
+def test_a_place_without_a_name_of_its_own_gets_one(taken, free):
+    assert new_place(taken) == Path(free)

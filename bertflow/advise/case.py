@@ -11,9 +11,10 @@ import numpy as np
 from bertflow.advise.asking import FEWEST_ASKED, MOST_ASKED
 from bertflow.advise.bare_vectors import VectorEncoder
 from bertflow.advise.candidates import parse_candidates
-from bertflow.advise.evidence import MINED, UNKNOWN_WORDS, Evidence, announced, docstring_evidence, load_evidence
+from bertflow.advise.evidence import MINED, UNKNOWN_WORDS, Evidence, docstring_evidence, load_evidence
 from bertflow.advise.likely import PURPOSES, Shape
 from bertflow.advise.reading import Document, Documents, read_documents
+from bertflow.advise.reasons import announced
 from bertflow.advise.split import SplitText, split_text
 from bertflow.breadth import are_few, richness
 from bertflow.data.pairs import Pairs
@@ -23,7 +24,7 @@ from bertflow.encoder.options import EncoderOptions, given_options
 from bertflow.errors import MOST_RESAMPLES, UsageError, require_between, require_seed
 from bertflow.evaluation.names import Model, Text, name_of
 from bertflow.evaluation.systems import SharedPass
-from bertflow.files import file_sha256
+from bertflow.files import expand, file_sha256
 from bertflow.opening import load
 from bertflow.registry import lookup
 from bertflow.retrieval.comparing import load_queries
@@ -172,7 +173,7 @@ class Case:
     def labels_sha256(self) -> str:
         """Digest of the file of labels; empty where there is none, or other evidence decided."""
         labels = self.request.labels
-        path = Path(labels).expanduser() if isinstance(labels, str | Path) else None
+        path = expand(labels) if isinstance(labels, str | Path) else None
         return file_sha256(path) if path and path.is_file() and not self.evidence[0].mined else ""
 
     @cached_property

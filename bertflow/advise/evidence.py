@@ -164,26 +164,6 @@ def reads_docstrings(encoder: SentenceEncoder) -> bool:
     return unknown_share(encoder, [__doc__]) <= UNKNOWN_WORDS
 
 
-def announced(evidence: Sequence[Evidence], missing: str, purpose: str, bare: bool = False) -> str:
-    """What the verdict can rest on, before anything is encoded: which evidence decides, and how much there is."""
-    if not evidence:
-        agree = f"signs of narrow text{'' if bare else ', or a test on English docstrings,'} may veto it"
-        likely = "the geometry says whether a change is likely to help"
-        return f"{missing} So nothing can be proven here: {likely}; {agree}."
-    first = evidence[0]
-    counts = [f"{len(one):,} {one.kind.title}" for one in evidence]
-    beside = f"; {', '.join(counts[1:])} are shown, too" if counts[1:] else ""
-    if first.asked:
-        return (
-            f"{len(first.judging):,} of {first.asked:,} {first.kind.title} are filled in and decide: all of them "
-            f"choose the change, and all of them test it, corrected for the number of candidates{beside}"
-        )
-    broad = " if the text is not narrow" if first.mined else ""
-    if first.mined and purpose != "search":
-        return f"{len(first.judging):,} mined pairs test the likely change, and may prove it{broad}{beside}"
-    return f"{counts[0]} decide: half choose the change; the others test it, and may prove it{broad}{beside}"
-
-
 @dataclass(frozen=True)
 class Judgement:
     """What one kind of evidence measured; scores are in [-1, 1].
@@ -290,8 +270,10 @@ class Judgement:
             if candidate == self.chosen and proven(gain) and not self.proves:
                 said += f", but not significantly for the best of {len(self._candidates)}"
             said += ". These pairs were picked where candidates differ most, so only the difference counts"
+        chance = 100 * float((1 / np.arange(1, 1 + len(self.evidence.judging))).mean())
+        by_chance = f" Chance gives {chance:.1f}." if kind.metric == "mrr" and max(before, after) < 2 * chance else ""
         what = f"{kind.plain} ({kind.shown[kind.metric]} x 100)"
-        return f"{on}, {what} is {after:.1f} with {candidate} and {before:.1f} raw{said}."
+        return f"{on}, {what} is {after:.1f} with {candidate} and {before:.1f} raw{said}.{by_chance}"
 
 
 def proven(row: Difference | None) -> bool:

@@ -21,6 +21,7 @@ from bertflow.data.lines import read_lines, usable_lines
 from bertflow.data.tables import TableRow, TextTable, is_hub, is_plain_text, open_table, table_suffix
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.names import Text
+from bertflow.files import expand
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def read_documents(source: Text, columns: str | None = None, whole_lines: bool =
     """
     if not isinstance(source, str | Path):
         return _documents_of_lines(source, whole_lines)
-    source, path = str(source), Path(source).expanduser()
+    source, path = str(source), expand(source)
     named = columns.split(",") if columns else None
     TextSource([source], named)
     if is_plain_text(path):

@@ -1,6 +1,6 @@
 """The reasons of a verdict: plain sentences with the numbers behind it, the most important ones first."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from bertflow.advise.evidence import FEWEST_LABELS, Evidence, Judgement, proven
 from bertflow.advise.likely import CHANGED, OF_WEIGHTS, WEIGHTS, linear_form
@@ -82,10 +82,31 @@ def reasons_of(ruling: Ruling) -> Iterator[str]:
     if ruling.likely and not ruling.vetoed and (preset := _without_flow(ruling)):
         pooling = parse_system(ruling.system).pooling
         yield WITH_FLOW.format(preset, f"{pooling}+flow(auto)" if pooling else "flow(auto)")
-    if (ruling.likely or ruling.vetoed or not known.evidence) and not ruling.labeled:
+    unproven = ruling.likely and ruling.standing != PROVEN
+    if (unproven or ruling.vetoed or not known.evidence) and not ruling.labeled:
         yield _proof(ruling)
     if ruling.standing == PROVEN and (other := _not_measured(known.evidence[0].evidence, known.purpose)):
         yield other
+
+
+def announced(evidence: Sequence[Evidence], missing: str, purpose: str, bare: bool = False) -> str:
+    """What the verdict can rest on, before anything is encoded: which evidence decides, and how much there is."""
+    if not evidence:
+        agree = f"signs of narrow text{'' if bare else ', or a test on English docstrings,'} may veto it"
+        likely = "the geometry says whether a change is likely to help"
+        return f"{missing} So nothing can be proven here: {likely}; {agree}."
+    first = evidence[0]
+    counts = [f"{len(one):,} {one.kind.title}" for one in evidence]
+    beside = f"; {', '.join(counts[1:])} are shown, too" if counts[1:] else ""
+    if first.asked:
+        return (
+            f"{len(first.judging):,} of {first.asked:,} {first.kind.title} are filled in and decide: all of them "
+            f"choose the change, and all of them test it, corrected for the number of candidates{beside}"
+        )
+    broad = " if the text is not narrow" if first.mined else ""
+    if first.mined and purpose != "search":
+        return f"{len(first.judging):,} mined pairs test the likely change, and may prove it{broad}{beside}"
+    return f"{counts[0]} decide: half choose the change; the others test it, and may prove it{broad}{beside}"
 
 
 def _cosines(known: Known, system: str) -> str:

@@ -153,7 +153,7 @@ class Ruling:
         """The grade of its evidence; empty where nothing is changed."""
         if self.system == RAW:
             return ""
-        if not self.likely:
+        if not self.likely or (self.known.evidence and not self.known.mined and proven(self.gain)):
             return PROVEN
         if self.known.purpose == "all" and self.known.mined and proven(self.gain) and not self.vetoed:
             return FOR_SEARCH

@@ -13,12 +13,15 @@ from bertflow.data.columns import TextColumns, added_up
 from bertflow.data.pairs import Pairs, unique_sentences
 from bertflow.errors import DataError
 from bertflow.next_steps import FEWEST
+from bertflow.scoring.random_pairs import FEWEST as FEWEST_RANDOM
 from bertflow.text_keys import text_key, unique_pairs
 
 HELD_OUT = 1 / 3
 """Largest share of the documents that is put aside."""
 FEWEST_PAIRS = 100
 """Fewest held-out pairs that are used: with fewer, no interval can tell systems apart."""
+DRAWN = 300
+"""Sentences that thresholds are of where few documents are put aside, if these have as many."""
 ALWAYS = ("used", "put aside", "seen before")
 """Counts of rows that are named even if they are 0."""
 
@@ -30,8 +33,10 @@ class SplitText:
     Attributes:
         fitted: Distinct sentences to fit on.
         lines: The same where narrow text is concerned: lines of several sentences are as the user has them.
-        reference: Distinct sentences, a random one of each document put aside, if possible one of no other document.
-        whole: The reference where thresholds are concerned: lines of several sentences are as the user has them.
+        reference: Distinct sentences, a random one of each document put aside, if possible one of no other document;
+            several of each, where fewer than ``FEWEST_RANDOM`` documents are put aside.
+        whole: The reference where thresholds are concerned: lines of several sentences are as the user has them, if
+            there are enough.
         choosing: Mined pairs to choose by; None where there are too few.
         judging: Other mined pairs to judge by.
         mined: Number of different pairs in the whole text: no query and no text occurs twice.
@@ -83,7 +88,8 @@ class SplitText:
         if not self.mined and not (self.columns and self.columns.paired):
             where = "paragraphs, empty lines, or question and answer columns"
             return f"the text has no structure that gives pairs ({where})."
-        return f"about 300 pairs without a repeated text are needed, and there are {self.mined:,}."
+        aside = f"{FEWEST_PAIRS} pairs without a repeated text are needed in the third of the text that is put aside"
+        return f"{aside}; the whole has {self.mined:,}."
 
 
 def split_text(
@@ -100,7 +106,7 @@ def split_text(
         seed: Random seed for what is put aside.
 
     Raises:
-        DataError: If too few sentences are left to fit on; the message says how many are needed.
+        DataError: If too few sentences are left to fit on, or for thresholds; the message says how many are needed.
     """
     # Copies of what is put aside could not be fitted on, so there would be little left.
     first_copies: dict[tuple[str, ...], Document] = {}
@@ -126,7 +132,16 @@ def split_text(
         aside += others[: round(len(others) * len(aside) / len(paired))]
     pairs = unique_pairs(pair for document in aside for pair in document.pairs) if of_pairs else []
     alone = [[one for one in each.sentences if often[text_key(one)] == 1] or each.sentences for each in aside]
-    drawn = [sentences[rng.integers(len(sentences))] for sentences in alone]
+    each = 1 if len(aside) >= FEWEST_RANDOM else -(-DRAWN // len(aside))
+    drawn = [_drawn(sentences, each, rng) for sentences in alone]
+    reference = _distinct(chain.from_iterable(drawn))
+    if len(reference) < FEWEST_RANDOM:
+        raise DataError(
+            f"Thresholds need at least {FEWEST_RANDOM} different sentences in the documents put aside (at most a third "
+            f"of all), got {len(reference)}. Give more documents; empty lines separate them."
+        )
+    as_given = ([one.line] if one.line else some for one, some in zip(aside, drawn, strict=True))
+    whole = _distinct(chain.from_iterable(as_given))
     texts = (text for document in aside for text in chain(document.sentences, *document.pairs))
     known, left_out = set(map(text_key, labeled)), set(map(id, aside))
     rest = [document for document in shuffled if id(document) not in left_out]
@@ -142,8 +157,8 @@ def split_text(
     return SplitText(
         fitted=fitted[:max_sentences],
         lines=(lines if any(each.line for each in rest) else fitted)[:max_sentences],
-        reference=_distinct(drawn),
-        whole=_distinct(each.line or one for each, one in zip(aside, drawn, strict=True)),
+        reference=reference,
+        whole=whole if len(whole) >= FEWEST_RANDOM else reference,
         choosing=usable and usable.taken(range(0, len(pairs), 2)),
         judging=usable and usable.taken(range(1, len(pairs), 2)),
         mined=len(unique_pairs(pair for document in copies for pair in document.pairs)),
@@ -172,6 +187,12 @@ def _fitted(
     return found, rows
 
 
+def _drawn(sentences: Sequence[str], most: int, rng: np.random.Generator) -> list[str]:
+    """Random sentences, each once."""
+    places = rng.integers(len(sentences), size=1) if most == 1 else rng.permutation(len(sentences))[:most]
+    return [sentences[place] for place in places]
+
+
 def _distinct(sentences: Iterable[str]) -> list[str]:
     """The sentences, each text key once."""
     kept: dict[str, str] = {}
@@ -183,5 +204,5 @@ def _distinct(sentences: Iterable[str]) -> list[str]:
 def _too_small(found: int, which: str) -> DataError:
     return DataError(
         f"A verdict needs at least {FEWEST} different sentences, to fit on some and to judge on others, got {found}"
-        f"{which}. Give more text of the kind that you will embed."
+        f"{which}. Give more text of the kind that you will embed; long texts may be split, as into paragraphs."
     )

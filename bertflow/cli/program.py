@@ -76,6 +76,8 @@ def main(argv: Sequence[str] | None = None, script: str | None = None) -> int:
     """
     if argv is None:
         atexit.register(gc.freeze)  # else Python looks for cycles among all that was loaded: more than a second
+    if sys.flags.optimize > 1:
+        return _failed("Python runs without docstrings (-OO), which hold the options. Use -O.", UsageError.exit_code)
     words = [*([script] if script else []), *(sys.argv[1:] if argv is None else argv)]
     if not words or words[0] in HELP:
         return run(lambda _: print(_help()) or 0, [])
@@ -140,7 +142,10 @@ def run(command: Callable[[list[str]], int], argv: Sequence[str] | None = None, 
     """
     argv = list(sys.argv[1:] if argv is None else argv)
     if odd := [word for word in argv if any("\ud800" <= character <= "\udfff" for character in word)]:
-        return _failed(f"The argument {odd[0]!r} is not UTF-8. Rename the file.", BertflowError.exit_code)
+        return _failed(
+            f"The argument {odd[0]!r} cannot be read in this locale. Set LC_ALL=C.UTF-8, or rename the file.",
+            BertflowError.exit_code,
+        )
     try:
         with stopped_by_sigterm(), notes_on_stderr(), ExitStack() as stack:
             if announcement and sys.stderr:

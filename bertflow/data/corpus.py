@@ -25,7 +25,7 @@ from bertflow.data.columns import COLUMNS, RENAME, added_up, choose_columns, ope
 from bertflow.data.lines import is_blank, read_lines, usable_lines
 from bertflow.data.tables import FORMATS, TableRow, is_hub, is_plain_text, open_table, table_suffix
 from bertflow.errors import DataError, RowError, UsageError, shown
-from bertflow.files import require_files
+from bertflow.files import expand, require_files
 from bertflow.registry import several
 
 logger = logging.getLogger(__name__)
@@ -58,13 +58,13 @@ class TextSource:
 
     def __post_init__(self) -> None:
         require_files(*self.paths)
-        if self.paths and not any(is_hub(path) or Path(path).expanduser().stat().st_size for path in self.paths):
+        if self.paths and not any(is_hub(path) or expand(path).stat().st_size for path in self.paths):
             raise self._without_text()
         if self.columns and self.paths and all(map(is_plain_text, self.paths)):
             named = ",".join(self.columns)
             raise UsageError(f"{self.paths[0]} is text in lines, which has no columns, got {named}. Leave them out.")
         for path in filter(table_suffix, self.paths if self.columns else ()):
-            open_table(Path(path).expanduser(), self.columns).named(self.columns or ())
+            open_table(expand(path), self.columns).named(self.columns or ())
 
     def __iter__(self) -> Iterator[str]:
         """The clean sentences one by one, repeats included: memory does not grow with the text."""
@@ -118,7 +118,7 @@ def require_corpus(sentences: Sequence[str]) -> None:
 
 
 def _read_source(source: str | Path, columns: Sequence[str] | None, streaming: bool) -> Iterator[tuple[Place, str]]:
-    path = source if is_hub(source) else Path(source).expanduser()
+    path = source if is_hub(source) else expand(source)
     if is_plain_text(path):
         for number, line in without_header(source, usable_lines(path)):
             yield partial(RowError, str(source), number), line

@@ -1,7 +1,6 @@
 """The text that a training is fitted on, by its options: a run folder keeps them, so the text can be read again."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from bertflow.data.corpus import TextSource, drawn_rows, load_sentences, require_corpus
 from bertflow.data.docstrings import docstring_sentences
@@ -9,7 +8,7 @@ from bertflow.data.pairs import texts_of
 from bertflow.data.sts import StsSource
 from bertflow.data.tables import is_hub, is_plain_text, table_suffix
 from bertflow.errors import UsageError, require_between
-from bertflow.files import require_place
+from bertflow.files import expand, require_place
 from bertflow.registry import several
 
 
@@ -46,7 +45,7 @@ class TextOptions:
             raise UsageError("Text comes from data.sentences or from data.tasks, but both were given. Leave one out.")
         require_between(2, max_sentences=self.max_sentences)
         first, *others = several(self.sentences) or [""]
-        is_text = is_hub(first) or is_plain_text(first) or table_suffix(first) or Path(first).expanduser().is_file()
+        is_text = is_hub(first) or is_plain_text(first) or table_suffix(first) or expand(first).is_file()
         if first and not is_text:
             raise UsageError(
                 f"{first} is not a file of text. If it is your encoder, write: "

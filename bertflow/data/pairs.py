@@ -37,6 +37,7 @@ from bertflow.data.columns import (
 from bertflow.data.corpus import drawn_rows, require_corpus
 from bertflow.data.tables import TableRow, TextTable, table_name
 from bertflow.errors import DataError, how_many
+from bertflow.files import expand
 from bertflow.registry import lookup, several
 from bertflow.text_keys import hash_text, unique_pairs
 
@@ -189,7 +190,7 @@ def load_pairs(
     """
     if isinstance(paths, Pairs):
         return replace(paths, kind=kind) if isinstance(kind, str) else paths
-    given = [Path(path).expanduser() for path in several(paths)]
+    given = [expand(path) for path in several(paths)]
     kinds = several(kind or PAIR_KINDS)
     target = NEEDS[kinds[0]][2] if len(kinds) == 1 else ""
     wanted = f" and that of the {target}, as a,b,c" if target else ", as a,b or 1,2"

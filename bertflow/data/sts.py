@@ -32,7 +32,7 @@ from bertflow.data.tables import (
     table_suffix,
 )
 from bertflow.errors import DataError, UnknownNameError, UsageError
-from bertflow.files import require_files
+from bertflow.files import expand, require_files
 from bertflow.registry import several
 from bertflow.text_keys import text_key
 
@@ -130,7 +130,7 @@ def _is_hub(data_dir: object) -> bool:
 
 
 def _local_folder(data_dir: str | Path | None) -> Path:
-    folder = Path(data_dir or "").expanduser()
+    folder = expand(data_dir or "")
     if not folder.is_dir():
         raise DataError(
             f"{folder} should be the folder of the STS data, but there is no such folder. "
@@ -159,7 +159,7 @@ def load_graded(
     """
     named = StsSource(tasks, data_dir).names if tasks else ()
     parts = []
-    for name in (*named, *(str(Path(path).expanduser()) for path in several(paths))):
+    for name in (*named, *(str(expand(path)) for path in several(paths))):
         pairs = load_sts(name, data_dir)
         highest = TASKS[name].scale[1] if name in TASKS else top
         if pairs.target.min() < 0 or pairs.target.max() > highest:

@@ -21,6 +21,7 @@ from bertflow.array_types import Float32
 from bertflow.data.corpus import chunks
 from bertflow.data.vectors import LISTS, matrix_of_lists
 from bertflow.errors import DataError, needs
+from bertflow.files import expand
 from bertflow.retrieval.address import Address
 from bertflow.retrieval.collections import AbstractCollection, CollectionFacts, CollectionRows, Id, Part, Switch
 
@@ -51,7 +52,7 @@ class LanceCollection(AbstractCollection):
 
     def __init__(self, address: Address) -> None:
         self._local = "://" not in address.place
-        place = str(Path(address.place).expanduser().resolve()) if self._local else address.place
+        place = str(expand(address.place).resolve()) if self._local else address.place
         super().__init__(replace(address, place=place, name=address.name.removesuffix(".lance")))
         self._opened: Any = None
 

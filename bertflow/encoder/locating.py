@@ -23,6 +23,7 @@ from typing_extensions import TypedDict
 from bertflow.encoder import ENCODER, known_as
 from bertflow.encoder.folders import DOWNLOAD, RECORD_FILE, WEIGHTS, EncoderRecord, ModelFolder, StConfig
 from bertflow.errors import DataError, UsageError
+from bertflow.files import expand
 from bertflow.records import FileName, Size, read_record, require_whole
 from bertflow.registry import several
 
@@ -51,7 +52,7 @@ def locate(model: str | Path, revision: str | None = None) -> Path:
         DataError: If a folder is missing, or a file was given.
         UsageError: If the hub does not give the model, or a folder was given together with a revision.
     """
-    given = Path(model).expanduser()
+    given = expand(model)
     if max(map(len, given.parts), default=0) > LONGEST_NAME:
         raise UsageError(f"The name of a model should be short, got {str(model)[:40]!r}... Give a folder, or a hub id.")
     if given.is_dir():
@@ -101,7 +102,7 @@ def open_model(model: str | Path, revision: str | None = None) -> ModelFolder:
         UsageError: If the hub does not give the model, or a folder was given together with a revision.
     """
     place = locate(model, revision)
-    name = known_as(place.resolve()) if Path(model).expanduser().is_dir() else str(model)
+    name = known_as(place.resolve()) if expand(model).is_dir() else str(model)
     if os.path.lexists(place / RECORD_FILE):
         record = read_record(place / RECORD_FILE, EncoderRecord, "saved encoder", "Save the encoder again.")
         if above := record.get("weights_above"):

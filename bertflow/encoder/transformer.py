@@ -29,6 +29,7 @@ from bertflow.encoder.reading import AbstractTokenEncoder
 from bertflow.encoder.seen_text import Supervision, TokenCounts
 from bertflow.encoder.spec import EncoderSpec
 from bertflow.errors import UsageError
+from bertflow.files import expand
 from bertflow.registry import lookup, own_modules
 
 
@@ -163,7 +164,7 @@ class TransformerEncoder(AbstractTokenEncoder):
             for_others(self.stack.model)
             return copyreg.__newobj__, (type(self),), self.__dict__  # type: ignore[attr-defined]
         kept = {"counts": self.counts, "supervision": self.supervision}
-        given = Path(self.recipe["model"]).expanduser()
+        given = expand(self.recipe["model"])
         place = {"model": str(given.resolve())} if given.is_dir() else {}
         return functools.partial(type(self), **{**self.recipe, **place}), (), kept
 

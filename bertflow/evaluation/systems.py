@@ -24,7 +24,7 @@ from bertflow.encoder.transformer import StaticEncoder, TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.evaluation.names import CHOSEN, Model, name_of
 from bertflow.evaluation.score_table import FittedText
-from bertflow.files import file_sha256
+from bertflow.files import expand, file_sha256
 from bertflow.opening import load, load_plainly
 
 logger = logging.getLogger("bertflow")
@@ -124,9 +124,9 @@ class PooledEncoder(AbstractEncoder):
 
 def say_choices(models: Sequence[Model], tables: Iterable[object]) -> None:
     """Say which folders ``bertflow fix`` chose by one of the scored tables: their figures on it are optimistic."""
-    folders = [Path(one).expanduser() for one in models if isinstance(one, str | Path)]
+    folders = [expand(one) for one in models if isinstance(one, str | Path)]
     kept = {one: file.read_text("utf-8", "replace") for one in folders if (file := one.parent / CHOSEN).is_file()}
-    paths = [Path(one).expanduser() for one in tables if kept and isinstance(one, str | Path)]
+    paths = [expand(one) for one in tables if kept and isinstance(one, str | Path)]
     for path in filter(Path.is_file, paths):
         digest = file_sha256(path)
         for folder in (one for one in kept if digest in kept[one]):

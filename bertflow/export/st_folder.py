@@ -16,6 +16,7 @@ from bertflow.encoder.architecture import OneLine
 from bertflow.encoder.folders import DOWNLOAD, StConfig
 from bertflow.encoder.locating import ST_PACKAGE, read_modules
 from bertflow.errors import DataError, UsageError, needs
+from bertflow.files import expand
 from bertflow.records import read_record, require_export
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def load_sentence_transformer(path: str | Path, device: str | None = None, **opt
 
 
 def _folder(path: str | Path) -> Path:
-    folder = Path(path).expanduser()
+    folder = expand(path)
     if not folder.is_dir() and len(folder.parts) == 2 and not folder.is_absolute():
         folder = Path(snapshot_download(str(path)))
     if not (folder / "modules.json").is_file():

@@ -122,7 +122,9 @@ class SearchScores(AbstractResult):
     def parts(self) -> Iterator[Table | str]:
         """What was ranked, the scores x 100, and the differences."""
         counted = f"{how_many(self.questions, 'questions')}, {how_many(self.answers, 'answers')}"
-        yield f"{counted}; x 100; ties count against the index."
+        same = self.differences and self.rows[0]["system"] == RAW
+        without = " raw: the same pooling without the map." if same else ""
+        yield f"{counted}; x 100; ties count against the index.{without}"
         cells: dict[str, list[str]] = {}
         for row in self.rows:
             cells.setdefault(row["system"], [row["system"]]).append(number(row["value"], row["metric"]))

@@ -332,7 +332,10 @@ def test_columns_whose_pairs_are_too_short_say_so(encoder, tmp_path):
         "\n".join(["question,answer", *(f"why {n},{one}" for n, one in enumerate(plain(600)))])
     )
     _, said = fixed(encoder, tmp_path / "shop.csv")
-    assert "about 300 pairs without a repeated text are needed, and there are 0." in line(said, "evidence")
+    assert (
+        "100 pairs without a repeated text are needed in the third of the text that is put aside; the whole has 0."
+        in line(said, "evidence")
+    )
     assert line(said, "columns").endswith("; 0 of 600 rows have 3 words or more in both")
 
 

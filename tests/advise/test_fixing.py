@@ -1,6 +1,7 @@
 """``bertflow.fix`` and ``bertflow fix``: encoders or vectors and text in, advice out."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -257,6 +258,23 @@ def test_too_few_pairs_are_none(tmp_path):
     assert (text.choosing, text.judging, text.mined) == (None, None, 200)
 
 
+@pytest.mark.parametrize("between", ["\n", " "], ids=["lines", "paragraphs"])
+def test_of_few_documents_thresholds_have_several_sentences_of_each(between):
+    contracts = [[f"Clause {n} of contract {k} is about the matter {7 * n + k}." for n in range(60)] for k in range(12)]
+    text = split_text(read_documents("\n\n".join(map(between.join, contracts)).split("\n")), "t", [], 8000, 1000, 0)
+    of = Counter(sentence.split()[4] for sentence in text.reference)
+    assert text.judged == "sentences"
+    assert dict.fromkeys(of, 60) == of
+    assert len(of) == 4
+    assert not {*text.reference} & {*text.fitted}
+
+
+def test_too_little_text_for_thresholds_is_refused_before_anything_is_embedded():
+    lines = [f"line {n} of a long list of things" for n in range(400)]
+    with pytest.raises(DataError, match=r"Thresholds need at least 50 different sentences .*, got 2"):
+        split_text(read_documents(lines), "t", [], 8000, 1, 0)
+
+
 # Labels
 
 
@@ -491,7 +509,7 @@ def test_too_few_sentences_are_refused_in_one_line(tiny_bert, tmp_path, capsys):
     assert main(["fix", str(tiny_bert), str(tmp_path / "few.txt"), "--output", str(tmp_path / "out")]) == 3
     assert capsys.readouterr().err == (
         "error: A verdict needs at least 200 different sentences, to fit on some and to judge on others, got 3. Give "
-        "more text of the kind that you will embed.\n"
+        "more text of the kind that you will embed; long texts may be split, as into paragraphs.\n"
     )
     assert not (tmp_path / "out").exists()
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from bertflow.advise import verdict
-from bertflow.advise.evidence import LABELED, MINED, STAND_IN, Evidence, Judgement, announced
+from bertflow.advise.evidence import LABELED, MINED, STAND_IN, Evidence, Judgement
 from bertflow.advise.likely import CENTERED, FEW, PURPOSES, WIDEST, Geometry, Shape, fallbacks, linear_form, recipes
 from bertflow.advise.reasons import (
     MINED_ONLY,
@@ -25,6 +25,7 @@ from bertflow.advise.reasons import (
     SIMILARITY_ONLY,
     UNKNOWN,
     UNMOVED,
+    announced,
 )
 from bertflow.advise.rules import FOR_SEARCH, GENTLE, LIKELY, PROVEN, Known
 from bertflow.advise.verdict import RESCALE
@@ -153,6 +154,8 @@ WITHOUT_PROOF = {
     "raw geometry, the gain may be chance": (CONE, RAW_SHAPE, [figures()], "whitening(8)", LIKELY),
     "raw geometry, the chosen one is proven": (CONE, RAW_SHAPE, [figures(gains=BETTER)], "whitening", PROVEN),
     "tuned geometry, proven all the same": (CONE, TUNED_SHAPE, [figures(gains=BETTER)], "whitening", PROVEN),
+    "raw geometry, the likely one is proven, not the chosen one": (CONE, RAW_SHAPE, [figures(gains={**ALWAYS_WORSE,
+     "whitening(8)": BETTER})], "whitening(8)", PROVEN),
     "raw geometry, the pairs speak against it": (CONE, RAW_SHAPE, [figures(gains=ALWAYS_WORSE)], "raw", ""),
     "raw geometry, only the second evidence speaks against it": (CONE, RAW_SHAPE, [figures(), figures(MINED,
      gains=ALWAYS_WORSE)], "whitening(8)", LIKELY),
@@ -346,6 +349,14 @@ def test_what_takes_the_place_of_a_vetoed_recipe(purpose, words, one_token, spre
 def test_wide_vectors_are_made_narrow_enough_for_an_index():
     assert linear_form("similarity", WIDEST, steep=True) == "ridge(1)"
     assert linear_form("similarity", WIDEST + 1, steep=True) == f"whitening({WIDEST})"
+
+
+@pytest.mark.parametrize(("score", "hardly"), [(0.006, True), (0.02, False)])
+def test_a_search_that_finds_hardly_more_than_chance_says_so(score, hardly):
+    found = figures(LABELED["retrieval"])
+    found.judging.scores.update(dict.fromkeys(found.judging.scores, score))
+    chance = 100 * sum(1 / rank for rank in range(1, 1201)) / 1200
+    assert (f" Chance gives {chance:.1f}." in found.said_of("whitening")) == hardly
 
 
 def test_what_can_be_said_is_announced():

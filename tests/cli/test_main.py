@@ -163,6 +163,12 @@ def test_a_program_says_what_it_will_do_before_anything_slow_is_loaded(line, sai
     assert stopped(tmp_path, PROGRAM, *line.split()).startswith(said)
 
 
+def test_python_that_strips_docstrings_is_refused():
+    ended = subprocess.run([sys.executable, "-OO", "-m", "bertflow", "fix", "a", "b"], capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert ended.stderr == "error: Python runs without docstrings (-OO), which hold the options. Use -O.\n"
+
+
 WITHOUT_TEXT = {
     "fix": "An encoder and a text are needed, as `bertflow fix MODEL TEXT`. Give both, or --vectors.",
     "fix minilm empty.txt": "empty.txt should hold sentences, but holds none. Give text.",

@@ -66,7 +66,7 @@ REFUSED = {
                     "gzip-compressed, but: Compressed file ended before the end-of-stream marker was reached. Fetch it "
                     "again."),
     "missing": ("a.txt", None, "{} is missing. Give the path of an existing file."),
-    "a folder": ("a/b.txt", None, "{.parent} is a folder. Name the files in it."),
+    "a folder": ("a/b.txt", None, "{.parent} is a folder. Name the files in it, or join them into one."),
     "an encoder": ("bert/config.json", None, "{.parent} is a folder. Name the encoder before the text."),
 }  # fmt: skip
 
