@@ -23,7 +23,8 @@ from bertflow.encoder.options import EncoderOptions, EncoderRecipe, given_option
 from bertflow.encoder.transformer import StaticEncoder, TransformerEncoder
 from bertflow.encoder.word_vectors import WordVectorEncoder
 from bertflow.errors import UsageError, require_between
-from bertflow.files import expand, restore
+from bertflow.files import restore
+from bertflow.places import expand
 from bertflow.progress import working
 from bertflow.records import read_record
 

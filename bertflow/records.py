@@ -25,7 +25,8 @@ from pydantic_core import ErrorDetails, from_json
 from typing_extensions import TypedDict, is_typeddict
 
 from bertflow.errors import BertflowError, DataError, UsageError, reason_of
-from bertflow.files import file_sha256, require_files, restore, to_json, write_text
+from bertflow.files import file_sha256, restore, to_json, write_text
+from bertflow.places import require_files
 
 Record = TypeVar("Record")
 SEAL = "record_sha256"

@@ -11,7 +11,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from bertflow.errors import DataError, UsageError
-from bertflow.files import atomic_file, atomic_folder, expand, remove_unfinished, write_json, write_text
+from bertflow.files import atomic_file, atomic_folder, remove_unfinished, write_json, write_text
+from bertflow.places import expand
 from bertflow.records import read_record
 
 

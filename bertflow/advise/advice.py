@@ -37,11 +37,12 @@ from bertflow.errors import UsageError
 from bertflow.evaluation.names import CHOSEN
 from bertflow.evaluation.sides import Systems
 from bertflow.export.targets import write_export
-from bertflow.files import atomic_folder, require_place, write_json, write_text
+from bertflow.files import atomic_folder, write_json, write_text
 from bertflow.geometry import REPORT
 from bertflow.geometry.inspecting import write_report
 from bertflow.geometry.report import show_page
 from bertflow.next_steps import next_command
+from bertflow.places import require_place
 from bertflow.results import AbstractResult, Parts
 from bertflow.scoring.domain import DomainCheck
 from bertflow.scoring.scores import ScoreCalibrator

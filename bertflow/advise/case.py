@@ -24,8 +24,9 @@ from bertflow.encoder.options import EncoderOptions, given_options
 from bertflow.errors import MOST_RESAMPLES, UsageError, require_between, require_seed
 from bertflow.evaluation.names import Model, Text, name_of
 from bertflow.evaluation.systems import SharedPass
-from bertflow.files import expand, file_sha256
+from bertflow.files import file_sha256
 from bertflow.opening import load
+from bertflow.places import expand
 from bertflow.registry import lookup
 from bertflow.retrieval.comparing import load_queries
 from bertflow.similarity import unit_rows

@@ -21,7 +21,7 @@ from bertflow.data.lines import read_lines, usable_lines
 from bertflow.data.tables import TableRow, TextTable, is_hub, is_plain_text, open_table, table_suffix
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.names import Text
-from bertflow.files import expand
+from bertflow.places import expand
 
 
 @dataclass(frozen=True)

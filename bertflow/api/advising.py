@@ -12,8 +12,8 @@ from bertflow.data.columns import split_columns
 from bertflow.data.corpus import TextSource, drawn_rows
 from bertflow.encoder.options import EncoderOptions
 from bertflow.errors import UsageError, require_between, require_seed
-from bertflow.files import require_files, require_place
 from bertflow.geometry import require_page
+from bertflow.places import require_files, require_place
 from bertflow.tables import require_writable, write_rows
 from bertflow.training import Use
 

@@ -13,7 +13,7 @@ from typing_extensions import Unpack
 from bertflow import kinds
 from bertflow.encoder.options import EncoderOptions
 from bertflow.errors import UsageError, require_between, require_one
-from bertflow.files import require_files, require_place
+from bertflow.places import require_files, require_place
 
 
 def adapt(

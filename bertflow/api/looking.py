@@ -9,9 +9,9 @@ from bertflow import kinds
 from bertflow.data import DOCSTRINGS
 from bertflow.encoder.embedded import embedded_encoder
 from bertflow.errors import UsageError, require_between, require_one, require_seed
-from bertflow.files import require_files, require_place
 from bertflow.geometry import FEWEST, require_page, run_folder
 from bertflow.next_steps import new_place
+from bertflow.places import require_files, require_place
 from bertflow.registry import lookup, several
 
 

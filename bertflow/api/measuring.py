@@ -16,7 +16,7 @@ from bertflow.data.sts import StsSource, load_sts, load_tasks
 from bertflow.data.tables import table_suffix
 from bertflow.encoder.options import EncoderOptions
 from bertflow.errors import UsageError, require_between, require_seed
-from bertflow.files import require_files
+from bertflow.places import require_files
 from bertflow.progress import peak_memory
 
 EVERY = "raw,sif,center,standardize,abtt,whitening"

@@ -24,7 +24,7 @@ from typing_extensions import Unpack
 from bertflow import kinds
 from bertflow.encoder.options import EncoderOptions
 from bertflow.errors import MOST_RESAMPLES, require_between, require_one, require_seed
-from bertflow.files import require_files, require_place
+from bertflow.places import require_files, require_place
 from bertflow.retrieval import Answers, Index, IndexOptions, Place
 
 

@@ -16,8 +16,8 @@ from bertflow import kinds
 from bertflow.data.fitting_text import TextOptions
 from bertflow.encoder.options import EncoderRecipe
 from bertflow.errors import UsageError, require_seed
-from bertflow.files import require_place
 from bertflow.finetuning import FinetuneRecipe
+from bertflow.places import require_place
 from bertflow.runs import PairOptions, asked_recipe
 from bertflow.training import Purpose
 from bertflow.training.recipe import Recipe, preset_for, resolve

@@ -14,7 +14,7 @@ from bertflow.data.columns import split_columns
 from bertflow.data.corpus import TextSource
 from bertflow.encoder.options import EncoderOptions
 from bertflow.errors import UsageError, require_between, require_seed
-from bertflow.files import require_place
+from bertflow.places import require_place
 from bertflow.training import Purpose
 
 

@@ -8,8 +8,8 @@ Annotations say what can be given, the docstring is the help, the result is what
 
     argv  --spelling-->  --name=value ...  --jsonargparse-->  typed arguments  --function-->  a result, printed
 
-The first step is ours: positionals, flags, dashes and repeated options become ``--name=value``, so that a file of
-options can hold all of them. The command line overrides the file, wherever ``--config`` stands in it.
+The first step is ours: positionals, flags, dashes and repeated options become ``--name=value``, as a file of options
+holds them. The command line overrides the file, wherever ``--config`` stands in it.
 """
 
 import inspect
@@ -41,7 +41,8 @@ from bertflow.cli.program import DEBUG, HELP, IMPORT, is_first_process, listed, 
 from bertflow.cli.spelling import PRINT, HelpFormatter, Spelling, limit_yaml, name_as_typed
 from bertflow.data.lines import skip_bad
 from bertflow.errors import BertflowError, RowError, ThresholdMissedError, UsageError, how_many
-from bertflow.files import require_place, write_json
+from bertflow.files import write_json
+from bertflow.places import require_place
 from bertflow.registry import flat_options
 
 CONFIG = "config"
@@ -136,13 +137,12 @@ class Command:
             wanted = f"The following arguments are required: {', '.join(missing)}."
             raise UsageError(f"{wanted} `{self._usage()}`: {self.row.does}. {self.hint}")
         with self._explained(parser):
-            built = parser.instantiate(parsed)
+            built, default = parser.instantiate(parsed), parser.get_default
             arguments = {option.parameter or option.name: built[option.name] for option in self.options}
             arguments = {k: v.as_dict() if isinstance(v, Namespace) else v for k, v in arguments.items()}
             if self.row.trainer:
                 arguments["options"] = json.loads(parser.dump(self._repeatable(parsed), format="json"))
-                set_ = {k: v for k, v in built.trainer.items() if v != parser.get_default(f"trainer.{k}")}
-                arguments["trainer"] = set_
+                arguments["trainer"] = {k: v for k, v in built.trainer.items() if v != default(f"trainer.{k}")}
         return arguments
 
     def print_config(self, argv: Sequence[str]) -> str:

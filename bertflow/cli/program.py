@@ -1,7 +1,7 @@
 """The program ``bertflow COMMAND ...``: what it says, and how whatever goes wrong ends.
 
-A program says first what it will do. What bertflow refuses ends in one line on stderr and an exit code: 0 done,
-1 interrupted, 2 usage, 3 data or disk, 4 a threshold was missed, 5 an error of bertflow itself.
+A program says first what it will do. What is refused ends in one line and an exit code: 0 done, 1 interrupted,
+2 usage, 3 data or disk, 4 a threshold was missed, 5 an error of bertflow itself.
 """
 
 import atexit
@@ -70,8 +70,7 @@ def main(argv: Sequence[str] | None = None, script: str | None = None) -> int:
     """Run ``bertflow``; returns the exit code.
 
     Args:
-        argv: The words of a command line. By default those of this process, which then is never silent: a line on
-            stderr says at once what will be done, before anything slow is loaded, and others that it goes on.
+        argv: The words of a command line; by default those of this process, which then is never silent for long.
         script: The command, for a script that is one command.
     """
     if argv is None:
@@ -142,10 +141,7 @@ def run(command: Callable[[list[str]], int], argv: Sequence[str] | None = None, 
     """
     argv = list(sys.argv[1:] if argv is None else argv)
     if odd := [word for word in argv if any("\ud800" <= character <= "\udfff" for character in word)]:
-        return _failed(
-            f"The argument {odd[0]!r} cannot be read in this locale. Set LC_ALL=C.UTF-8, or rename the file.",
-            BertflowError.exit_code,
-        )
+        return _failed(f"{odd[0]!r} is not UTF-8. Set LC_ALL=C.UTF-8, or rename the file.", BertflowError.exit_code)
     try:
         with stopped_by_sigterm(), notes_on_stderr(), ExitStack() as stack:
             if announcement and sys.stderr:

@@ -24,7 +24,7 @@ from zipfile import BadZipFile
 
 from bertflow.data.lines import State, decoded, leave_out, read_lines, read_raw_lines, state_of, usable, usable_lines
 from bertflow.errors import DataError, RowError, needs, reason_of, shown
-from bertflow.files import require_files
+from bertflow.places import require_files
 
 logger = logging.getLogger("bertflow")
 Cells = Iterator[tuple[int, list[str]]]

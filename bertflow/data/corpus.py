@@ -25,7 +25,7 @@ from bertflow.data.columns import COLUMNS, RENAME, added_up, choose_columns, ope
 from bertflow.data.lines import is_blank, read_lines, usable_lines
 from bertflow.data.tables import FORMATS, TableRow, is_hub, is_plain_text, open_table, table_suffix
 from bertflow.errors import DataError, RowError, UsageError, shown
-from bertflow.files import expand, require_files
+from bertflow.places import expand, require_files
 from bertflow.registry import several
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from bertflow.data.pairs import texts_of
 from bertflow.data.sts import StsSource
 from bertflow.data.tables import is_hub, is_plain_text, table_suffix
 from bertflow.errors import UsageError, require_between
-from bertflow.files import expand, require_place
+from bertflow.places import expand, require_place
 from bertflow.registry import several
 
 

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bertflow.errors import BadRowsError, DataError, RowError, reason_of, shown
-from bertflow.files import require_files, require_place
+from bertflow.places import require_files, require_place
 from bertflow.progress import rank_and_world
 from bertflow.tables import require_writable, write_rows
 

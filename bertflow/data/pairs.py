@@ -8,8 +8,7 @@
     texts        two columns of text               nothing else is known
     triplets     anchor, positive, negative        texts, with a wrong text each
 
-The columns tell the kind: ``bertflow.data.columns.COLUMNS`` lists their names. A pair that cannot be used is refused
-with its file and line, not left out.
+The columns tell the kind (``bertflow.data.columns.COLUMNS``). A pair that cannot be used is refused, not left out.
 """
 
 import hashlib
@@ -37,7 +36,7 @@ from bertflow.data.columns import (
 from bertflow.data.corpus import drawn_rows, require_corpus
 from bertflow.data.tables import TableRow, TextTable, table_name
 from bertflow.errors import DataError, how_many
-from bertflow.files import expand
+from bertflow.places import expand
 from bertflow.registry import lookup, several
 from bertflow.text_keys import hash_text, unique_pairs
 

@@ -32,7 +32,7 @@ from bertflow.data.tables import (
     table_suffix,
 )
 from bertflow.errors import DataError, UnknownNameError, UsageError
-from bertflow.files import expand, require_files
+from bertflow.places import expand, require_files
 from bertflow.registry import several
 from bertflow.text_keys import text_key
 

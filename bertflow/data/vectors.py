@@ -24,7 +24,7 @@ from bertflow.data.arrays import changed, open_array
 from bertflow.data.lines import SkippedRows, State, skipping, state_of
 from bertflow.data.tables import column_names
 from bertflow.errors import BertflowError, DataError, RowError, UsageError, reason_of
-from bertflow.files import require_files
+from bertflow.places import require_files
 
 LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 """Types of a column that may hold vectors."""

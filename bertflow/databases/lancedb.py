@@ -21,7 +21,7 @@ from bertflow.array_types import Float32
 from bertflow.data.corpus import chunks
 from bertflow.data.vectors import LISTS, matrix_of_lists
 from bertflow.errors import DataError, needs
-from bertflow.files import expand
+from bertflow.places import expand
 from bertflow.retrieval.address import Address
 from bertflow.retrieval.collections import AbstractCollection, CollectionFacts, CollectionRows, Id, Part, Switch
 

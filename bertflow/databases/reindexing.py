@@ -15,8 +15,8 @@ from bertflow.databases.moving import Move
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.options import EncoderOptions
 from bertflow.errors import UsageError
-from bertflow.files import require_place
 from bertflow.opening import load
+from bertflow.places import require_place
 from bertflow.results import AbstractResult
 from bertflow.retrieval.address import parse_address
 from bertflow.retrieval.collections import CollectionFacts, Switch, open_collection

@@ -25,7 +25,8 @@ from bertflow.encoder.abstract import Role
 from bertflow.encoder.architecture import OneLine, model_class, truncate
 from bertflow.encoder.pooling import Pooling
 from bertflow.errors import DataError, UsageError
-from bertflow.files import file_sha256, require_files
+from bertflow.files import file_sha256
+from bertflow.places import require_files
 from bertflow.records import Checksums, Size, checksums, write_record
 
 logger = logging.getLogger("bertflow")

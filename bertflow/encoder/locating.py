@@ -23,7 +23,7 @@ from typing_extensions import TypedDict
 from bertflow.encoder import ENCODER, known_as
 from bertflow.encoder.folders import DOWNLOAD, RECORD_FILE, WEIGHTS, EncoderRecord, ModelFolder, StConfig
 from bertflow.errors import DataError, UsageError
-from bertflow.files import expand
+from bertflow.places import expand
 from bertflow.records import FileName, Size, read_record, require_whole
 from bertflow.registry import several
 

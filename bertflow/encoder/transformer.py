@@ -29,7 +29,7 @@ from bertflow.encoder.reading import AbstractTokenEncoder
 from bertflow.encoder.seen_text import Supervision, TokenCounts
 from bertflow.encoder.spec import EncoderSpec
 from bertflow.errors import UsageError
-from bertflow.files import expand
+from bertflow.places import expand
 from bertflow.registry import lookup, own_modules
 
 

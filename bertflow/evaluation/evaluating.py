@@ -29,8 +29,8 @@ from bertflow.evaluation.significance import Figure, differences, enough
 from bertflow.evaluation.systems import SharedPass, build_systems, require_fitted_on, say_choices
 from bertflow.evaluation.thresholds import parse_thresholds, shortfalls
 from bertflow.evaluation.ungraded import UNGRADED
-from bertflow.files import require_files
 from bertflow.opening import load_each
+from bertflow.places import require_files
 from bertflow.progress import working
 from bertflow.registry import lookup
 from bertflow.similarity import SIMILARITIES

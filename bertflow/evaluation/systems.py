@@ -24,8 +24,9 @@ from bertflow.encoder.transformer import StaticEncoder, TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.evaluation.names import CHOSEN, Model, name_of
 from bertflow.evaluation.score_table import FittedText
-from bertflow.files import expand, file_sha256
+from bertflow.files import file_sha256
 from bertflow.opening import load, load_plainly
+from bertflow.places import expand
 
 logger = logging.getLogger("bertflow")
 

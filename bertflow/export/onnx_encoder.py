@@ -18,7 +18,7 @@ from bertflow.encoder.abstract import AbstractEncoder, Role
 from bertflow.encoder.architecture import OneLine
 from bertflow.encoder.folders import recorded_prompts
 from bertflow.errors import DataError, needs
-from bertflow.files import require_files
+from bertflow.places import require_files
 from bertflow.records import EXPORT, ExportFiles, Size, read_record, require_export
 
 GRAPH = Path("onnx") / "model.onnx"

@@ -16,7 +16,7 @@ from bertflow.encoder.architecture import OneLine
 from bertflow.encoder.folders import DOWNLOAD, StConfig
 from bertflow.encoder.locating import ST_PACKAGE, read_modules
 from bertflow.errors import DataError, UsageError, needs
-from bertflow.files import expand
+from bertflow.places import expand
 from bertflow.records import read_record, require_export
 
 if TYPE_CHECKING:

@@ -33,9 +33,10 @@ from bertflow.export.onnx_graph import require_onnx, write_onnx
 from bertflow.export.parts import Parts, make_golden
 from bertflow.export.st_folder import OURS, TYPES
 from bertflow.export.st_modules import write_sentence_transformer
-from bertflow.files import atomic_folder, require_place
+from bertflow.files import atomic_folder
 from bertflow.maps import UnitMap, fitted_map
 from bertflow.opening import Openable, load
+from bertflow.places import require_place
 from bertflow.progress import working
 from bertflow.records import EXPORT, write_export_record
 from bertflow.registry import lookup

@@ -21,10 +21,10 @@ from bertflow.data.corpus import TextSource, drawn_rows, load_sentences
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.options import EncoderOptions, given_options
 from bertflow.errors import DataError, UsageError
-from bertflow.files import require_files
 from bertflow.maps import UnitMap, gap_of
 from bertflow.moments import Moments
 from bertflow.opening import load
+from bertflow.places import require_files
 from bertflow.progress import working
 from bertflow.results import AbstractResult
 from bertflow.retrieval.indexing import opener

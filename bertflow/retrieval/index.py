@@ -22,8 +22,9 @@ from bertflow.data.corpus import Answer, refuse_ids
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.identity import Identity
 from bertflow.errors import DataError, UsageError
-from bertflow.files import atomic_file, require_place
+from bertflow.files import atomic_file
 from bertflow.next_steps import new_place
+from bertflow.places import require_place
 from bertflow.progress import working
 from bertflow.retrieval.calibrating import (
     CALIBRATOR,

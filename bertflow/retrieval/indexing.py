@@ -20,8 +20,8 @@ from bertflow.encoder.folders import recorded_prompts
 from bertflow.encoder.options import EncoderOptions
 from bertflow.encoder.pooling import uncalibrated
 from bertflow.errors import DataError, UsageError, how_many
-from bertflow.files import require_place
 from bertflow.opening import load, takes_options
+from bertflow.places import require_place
 from bertflow.registry import lookup
 from bertflow.results import AbstractResult
 from bertflow.retrieval import Answers, Index, IndexOptions, Place

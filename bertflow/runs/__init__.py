@@ -20,7 +20,7 @@ from bertflow.data.pairs import (
 from bertflow.data.sts import StsSource, load_graded
 from bertflow.encoder.abstract import check_sentences
 from bertflow.errors import DataError, UsageError, require_between
-from bertflow.files import require_files
+from bertflow.places import require_files
 from bertflow.records import read_record
 from bertflow.registry import several
 from bertflow.results import AbstractResult

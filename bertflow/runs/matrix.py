@@ -11,7 +11,8 @@ from bertflow.array_types import Floats
 from bertflow.data.arrays import map_array, write_head
 from bertflow.data.vectors import Vectors, write_parquet
 from bertflow.errors import DataError
-from bertflow.files import atomic_file, require_room, scratch_folder
+from bertflow.files import atomic_file, scratch_folder
+from bertflow.places import require_room
 from bertflow.progress import Advance
 from bertflow.store.build import counted
 from bertflow.store.store import EmbeddingStore

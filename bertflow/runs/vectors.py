@@ -20,8 +20,8 @@ from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.options import EncoderOptions
 from bertflow.encoder.reading import AbstractTokenEncoder
 from bertflow.errors import BadRowsError, UsageError, how_many, require_between
-from bertflow.files import require_place
 from bertflow.opening import Openable, load
+from bertflow.places import require_place
 from bertflow.progress import Advance, bar, rank_and_world, reading
 from bertflow.results import AbstractResult
 from bertflow.runs import sources

@@ -19,8 +19,9 @@ from bertflow.errors import DataError, UsageError, how_many
 from bertflow.evaluation.names import Model, Text
 from bertflow.evaluation.sides import pair_cosines
 from bertflow.evaluation.systems import remembering
-from bertflow.files import atomic_folder, require_place
+from bertflow.files import atomic_folder
 from bertflow.opening import load
+from bertflow.places import require_place
 from bertflow.registry import lookup
 from bertflow.results import AbstractResult, Parts, ready_for_json
 from bertflow.scoring.domain import DOMAIN, UNCHECKED, DomainCheck, DomainReport
@@ -55,8 +56,7 @@ class ScoredPairs(AbstractResult):
         cosines: Their cosines (n,).
         outside: How many of the texts of the pairs are out of domain of the text of the random pairs; of query-text
             pairs only the texts are looked at. None without a domain check.
-        at_random: How many pairs of their texts, drawn at random, pass the threshold; None where there are few, or
-            labels chose it.
+        at_random: How many random pairs of their texts pass the threshold; None if there are few, or labels chose it.
         domain: How ordinary the sentences of a text are; None if that was not asked.
         fail_on_drift: Whether text that has drifted misses what was required.
         output: The file with the whole result; None if none was asked for.

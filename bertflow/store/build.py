@@ -20,7 +20,8 @@ from bertflow.encoder.device import ahead, gpu_of
 from bertflow.encoder.identity import Identity
 from bertflow.encoder.notes import said_once
 from bertflow.errors import DataError, require_between
-from bertflow.files import file_xxh3, require_room
+from bertflow.files import file_xxh3
+from bertflow.places import require_room
 from bertflow.progress import Advance
 from bertflow.records import Count, read_record
 from bertflow.registry import lookup

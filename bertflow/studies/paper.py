@@ -20,8 +20,8 @@ from bertflow.errors import MOST_RESAMPLES, DataError, UsageError, require_betwe
 from bertflow.evaluation.aggregation import ScoredTask, suite_figures, task_figures
 from bertflow.evaluation.seeds import SeveralSeeds, spread
 from bertflow.evaluation.significance import Figure
-from bertflow.files import require_files, require_place
 from bertflow.opening import load
+from bertflow.places import require_files, require_place
 from bertflow.registry import lookup, several
 from bertflow.results import AbstractResult, Parts
 from bertflow.studies.literature import published, with_subsets
