@@ -79,6 +79,7 @@ class VectorEncoder(AbstractEncoder):
         self._row_of = {sentence: row for row, sentence in enumerate([*self.sentences, *self.queries])}
 
     def _encode(self, sentences: list[str], role: Role, progress: bool | None, batch_size: int | None) -> Float32:
+        sentences = [" ".join(one.split()) for one in sentences]
         missing = [sentence for sentence in sentences if sentence not in self._row_of]
         if missing:
             raise DataError(

@@ -58,9 +58,8 @@ SAFE: Mapping[str, str] = {
     "steep": "soft-sif+background(0.25),background(0.25)",
     "one token": "background(0.5)+crops",
 }
-"""Candidates where something speaks against the likely map: if many directions hold the variance of other text as well,
-if few do, and where one token is kept. They are held to all purposes; the first that can be fitted and that nothing
-speaks against is used."""
+"""Candidates where something speaks against the likely map, for all purposes: if many directions hold the variance of
+other text as well, if few do, and where one token is kept. The first that nothing speaks against is used."""
 CHANGED: Mapping[str, str] = {
     "search": "-3 to +11 points in search (0 to +35 with a mean in place of one token)",
     "topic": "0 to +28 points in finding texts of the same kind",
@@ -189,7 +188,12 @@ class Shape:
     @property
     def raw(self) -> bool:
         """Whether the shape is that of layers that calibration helped."""
-        return not self.made and self.spread <= (min(CALIBRATED, self.dim / PART) if self.bare else CALIBRATED)
+        return not self.made and self.spread <= self._most
+
+    @property
+    def _most(self) -> float:
+        """Largest participation ratio of such layers."""
+        return min(CALIBRATED, self.dim / PART) if self.bare else CALIBRATED
 
     @property
     def steep(self) -> bool:
@@ -198,7 +202,7 @@ class Shape:
 
     def __str__(self) -> str:
         """The number behind it."""
-        tuned = f"; without a map, only layers tuned for sentences use more than {CALIBRATED:g}"
+        tuned = f"; without a map, only layers tuned for sentences use more than {self._most:g}"
         said = f"The embeddings use {self.spread:.0f} of {self.dim} directions (participation ratio"
         return f"{said}); {self.made}." if self.made else f"{said}{tuned})."
 

@@ -12,7 +12,7 @@ from typing_extensions import Unpack
 from bertflow import kinds
 from bertflow.data.columns import split_columns
 from bertflow.data.corpus import TextSource
-from bertflow.encoder.options import EncoderOptions
+from bertflow.encoder.options import EncoderOptions, Role
 from bertflow.errors import UsageError, require_between, require_seed
 from bertflow.places import require_place
 from bertflow.training import Purpose
@@ -137,6 +137,7 @@ def transform(
     store: str | Path | None = None,
     vectors: str | Path | None = None,
     column: str | None = None,
+    role: Role = "document",
     bare: bool = False,
     progress: bool | None = None,
 ) -> "kinds.Transformed":
@@ -153,6 +154,7 @@ def transform(
         store: A finished store.
         vectors: A file of vectors, .npy or .parquet, instead of a store.
         column: Column of a parquet file that holds the vectors; the only column of lists by default.
+        role: What vectors are: document or query. It matters for a calibrator with a mean of its own for queries.
         bare: Take any rows of the right width: compare neither encoder and pooling, nor what vectors look like.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
 
@@ -160,7 +162,7 @@ def transform(
         Sizes, and how long it took.
 
     Raises:
-        UsageError: If the output cannot be of that kind.
+        UsageError: If the output cannot be of that kind, or a store is said to hold queries.
         DataError: If rows and calibrator do not belong together, rows cannot be used, or the output is there and holds
             anything else.
 
@@ -173,7 +175,7 @@ def transform(
     """
     from bertflow.runs.vectors import transform_rows
 
-    return transform_rows(Path(calibrator), (store, vectors, column), Path(output), bare, progress)
+    return transform_rows(Path(calibrator), (store, vectors, column), Path(output), role, bare, progress)
 
 
 def reindex(

@@ -110,7 +110,11 @@ def _fix(given: Given, advice: Any) -> list[Words]:
     if (made := folder / "calibrator").is_dir():
         place = new_place(folder / f"calibrated{_ending(vectors)}")
         rows = [*_rows(vectors), *_options(given, "column")]
-        return [["transform", "--calibrator", made, *rows, "--output", place]]
+        mapped: list[Words] = [["transform", "--calibrator", made, *rows, "--output", place]]
+        if queries := given.get("query_vectors"):
+            to = new_place(folder / f"calibrated-queries{_ending(queries)}")
+            mapped += [["transform", "--calibrator", made, "--vectors", queries, "--role", "query", "--output", to]]
+        return mapped
     return []
 
 

@@ -7,20 +7,19 @@
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
 from bertflow.array_types import Float32, Float64, Hashes, Int64
 from bertflow.encoder.identity import Identity
+from bertflow.encoder.options import Role as Role
 from bertflow.errors import BadRowsError, DataError, MissingAttributeError, UsageError, shown
 from bertflow.files import atomic_folder
 from bertflow.moments import require_finite
 from bertflow.registry import as_texts
 from bertflow.similarity import COSINE, unit_rows
 
-Role = Literal["document", "query"]
-"""What a sentence is: some encoders put another prompt before a query than before a document."""
 Sentences = str | Iterable[str]
 
 HINTS: Mapping[str, tuple[tuple[Any, ...], str]] = {

@@ -1,9 +1,12 @@
 """What a user may say of an encoder, on a command line as from Python. Known without PyTorch, for a help."""
 
 from collections.abc import Mapping
-from typing import Required
+from typing import Literal, Required
 
 from typing_extensions import TypedDict
+
+Role = Literal["document", "query"]
+"""What a sentence is: some encoders put another prompt before a query than before a document."""
 
 
 class EncoderOptions(TypedDict, total=False):

@@ -4,6 +4,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from bertflow.data.arrays import map_array, usable_rows
 from bertflow.data.corpus import TextSource
 from bertflow.data.lines import leave_out, skipping
 from bertflow.data.vectors import FORMATS, Vectors, open_vectors
+from bertflow.encoder.abstract import Role
 from bertflow.encoder.identity import Identity
 from bertflow.errors import BadRowsError, DataError, RowError, UsageError, require_one, shown
 from bertflow.files import file_sha256, scratch_folder
@@ -186,12 +188,14 @@ def is_file(output: Path, source: Source) -> bool:
     return output.suffix in FORMATS
 
 
-def write_calibrated(output: Path, source: Source, calibrator: AbstractCalibrator, advance: Advance) -> tuple[int, int]:
+def write_calibrated(
+    output: Path, source: Source, calibrator: AbstractCalibrator, role: Role, advance: Advance
+) -> tuple[int, int]:
     """Write calibrated rows into a file; returns how many, and how many were there already."""
     beside = source if isinstance(source, Vectors) and source.column is not None else None
 
     def blocks() -> Iterator[Floats]:
-        for z, bad in _calibrated(source, calibrator):
+        for z, bad in _calibrated(source, calibrator, role):
             for row, reason in bad.items():
                 raise RowError(str(path_of(source)), row, reason, "row")
             yield z
@@ -201,11 +205,11 @@ def write_calibrated(output: Path, source: Source, calibrator: AbstractCalibrato
     except RowError:
         if (skipped := skipping()) is None:
             raise
-    bad = {row: reason for _, found in _calibrated(source, calibrator) for row, reason in found.items()}
+    bad = {row: reason for _, found in _calibrated(source, calibrator, role) for row, reason in found.items()}
     if isinstance(source, EmbeddingStore):
         source = _vectors_of(source)
         bad = source.bad_rows() | bad
-    return write_calibrated(output, source.without(bad, skipped), calibrator, advance)
+    return write_calibrated(output, source.without(bad, skipped), calibrator, role, advance)
 
 
 def write_store(
@@ -232,11 +236,13 @@ def _vectors_of(store: EmbeddingStore) -> Vectors:
     return Vectors(store.folder, store.n, store.dim, np.dtype(np.float32), None, read)
 
 
-def _calibrated(source: Source, calibrator: AbstractCalibrator) -> Iterator[tuple[Floats, dict[int, str]]]:
+def _calibrated(
+    source: Source, calibrator: AbstractCalibrator, role: Role = "document"
+) -> Iterator[tuple[Floats, dict[int, str]]]:
     """Calibrated rows in blocks; those that a calibrator refuses by row, and why."""
     start, place = 0, source.row_in_file if isinstance(source, Vectors) else int
     for block in source.blocks():
-        z, bad = usable_rows(calibrator.transform, block, calibrator.dim_out)
+        z, bad = usable_rows(partial(calibrator.transform, role=role), block, calibrator.dim_out)
         yield z, {place(start + at): reason for at, reason in bad.items()}
         start += len(block)
 

@@ -9,14 +9,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bertflow.calibration.base import AbstractCalibrator
-from bertflow.calibration.closed_forms import AbstractClosedForm
+from bertflow.calibration.closed_forms import AbstractClosedForm, Ridge
 from bertflow.calibration.flow import flow_on_rows
 from bertflow.calibration.saving import Provenance
 from bertflow.calibration.spelling import load_calibrator, parse_calibrator
 from bertflow.data.columns import added_up
 from bertflow.data.corpus import TextSource
 from bertflow.data.vectors import FORMATS, Vectors
-from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.encoder.abstract import Role, SentenceEncoder
 from bertflow.encoder.options import EncoderOptions
 from bertflow.encoder.reading import AbstractTokenEncoder
 from bertflow.errors import BadRowsError, UsageError, how_many, require_between
@@ -25,6 +25,7 @@ from bertflow.places import require_place
 from bertflow.progress import Advance, bar, rank_and_world, reading
 from bertflow.results import AbstractResult
 from bertflow.runs import sources
+from bertflow.scoring.domain import ROWS_A_DIRECTION
 from bertflow.store.build import require_layout
 from bertflow.store.store import EmbeddingStore
 from bertflow.store.text import index_text, text_rows
@@ -97,6 +98,10 @@ class Fitted(AbstractResult):
         if self.calibrator.divides and not self.known:
             looks = f"`bertflow fix --vectors {self.source} TEXT` looks at it"
             yield f"search      may become worse on narrow text; {looks}"
+        least = ROWS_A_DIRECTION * self.calibrator.dim_out
+        if self.calibrator.divides and n < least and not isinstance(self.calibrator, Ridge):
+            for_ = f"for {self.calibrator.dim_out} directions"
+            yield f"few rows    {n:,} {for_}: search may become much worse. Give {least:,} or more, or fit ridge(1)"
         yield f"took        {self.seconds:.1f} s, {n / self.seconds:,.0f} rows a second"
 
     def as_dict(self) -> dict[str, Any]:
@@ -210,17 +215,19 @@ def fit_rows(
 
 
 def transform_rows(
-    calibrator: Path, named: SourceNames, output: Path, bare: bool, progress: bool | None
+    calibrator: Path, named: SourceNames, output: Path, role: Role, bare: bool, progress: bool | None
 ) -> Transformed:
     """Calibrate rows; a store that was begun is continued."""
     require_place(output, folder=output.suffix not in FORMATS)
     fitted, source = load_calibrator(calibrator), sources.open_source(*named)
+    if role != "document" and isinstance(source, EmbeddingStore):
+        raise UsageError("A store holds documents. Give queries as --vectors, or leave --role out.")
     to_file = sources.is_file(output, source)
     sources.require_same(fitted, calibrator, source, bare)
     begin, kept = time.monotonic(), 0
     with bar(source.n, "calibrating", progress, "rows") as advance:
         if to_file or isinstance(source, Vectors):
-            n, kept = sources.write_calibrated(output, source, fitted, advance)
+            n, kept = sources.write_calibrated(output, source, fitted, role, advance)
         else:
             with sources.resumable("What is done is kept"):
                 n = sources.write_store(output, source, fitted, calibrator, advance)

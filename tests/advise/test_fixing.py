@@ -390,7 +390,7 @@ def test_labels_come_first_and_can_contradict_the_text(tmp_path):
     couples = rng.permutation(1000)[:300].reshape(-1, 2)
     # People who judge by the direction that whitening makes small.
     gold = [-abs(x[i, -1] - x[j, -1]) for i, j in couples]
-    rows = [f"{lines[i]}\t{lines[j]}\t{score:.3f}" for (i, j), score in zip(couples, gold, strict=True)]
+    rows = [f"{lines[i]} \t{lines[j]}\t{score:.3f}" for (i, j), score in zip(couples, gold, strict=True)]
     (tmp_path / "labels.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *rows]) + "\n")
     more = ("--labels", tmp_path / "labels.tsv", "--candidates", "whitening", "--resamples", 200)
     assert vectors(tmp_path, x, text, *more) == 0

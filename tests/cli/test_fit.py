@@ -61,6 +61,14 @@ def test_blocks_of_a_store_are_read_off_its_pooling(npy, capsys, error_line):
     assert "which bare embeddings do not tell" in error_line(fit(npy, "blocks(ridge(1))", "d"), 2)
 
 
+@pytest.mark.parametrize(("spelling", "few"), [("whitening", True), ("whitening(3)", False), ("ridge(1)", False)])
+def test_too_few_rows_for_the_directions_are_said(spelling, few, capsys):
+    np.save("few.npy", X[:14])
+    assert fit("few.npy", spelling, "c") == 0
+    said = "few rows    14 for 8 directions: search may become much worse. Give 16 or more, or fit ridge(1)\n"
+    assert (said in capsys.readouterr().out) == few
+
+
 def test_a_store_is_known_and_vectors_are_not(store, npy, capsys):
     assert fit(store, "center", "a") == fit(npy, "center", "b") == 0
     assert "search " not in capsys.readouterr().out  # centering does not harm it

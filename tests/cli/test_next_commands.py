@@ -116,6 +116,15 @@ def test_who_asks_for_pairs_is_shown_how_to_give_their_scores():
     assert f": {again} --output" in next_lines("fix", given, advice)
 
 
+def test_who_fixes_vectors_maps_the_queries_as_well(tmp_path):
+    (tmp_path / "calibrator").mkdir()
+    given = {"purpose": "all", "vectors": "x.npy", "column": None, "query_vectors": "q.npy"}
+    line = next_lines("fix", given, SimpleNamespace(folder=tmp_path, asked=None))
+    map_ = f"bertflow transform --calibrator {tmp_path}/calibrator --vectors"
+    assert f"{map_} x.npy --output {tmp_path}/calibrated.npy\n" in line
+    assert f"{map_} q.npy --role query --output {tmp_path}/calibrated-queries.npy" in line
+
+
 def test_who_adapts_to_a_text_is_shown_how_to_see_what_it_finds():
     done = SimpleNamespace(index="", folder="adapted")
     given = {"model": "bert", "text": ["a.txt"], "queries": None, "pooling": "cls"}

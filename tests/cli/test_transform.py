@@ -84,6 +84,16 @@ def test_what_is_written_is_what_the_calibrator_makes(request, calibrator, sourc
     assert hidden() == []
 
 
+def test_queries_go_through_their_own_shift(npy, store, error_line):
+    fitted = Whitening(5).fit(X, queries=X[:60] + 1)
+    fitted.save("roles")
+    assert transform(npy, "q.npy", "--role", "query", calibrator="roles") == 0
+    assert_allclose(read("q.npy"), fitted.transform(X, role="query"), rtol=1e-5, atol=1e-6)
+    assert np.abs(read("q.npy") - fitted.transform(X)).max() > 0.1
+    said = error_line(transform(store, "z", "--role", "query"), 2)
+    assert said == "error: A store holds documents. Give queries as --vectors, or leave --role out."
+
+
 @pytest.mark.parametrize(("given", "made"), [("float16", "float32"), ("float32", "float32"), ("float64", "float64")])
 @pytest.mark.parametrize("output", ["z.npy", "z.parquet"])
 def test_precision_is_kept_but_for_half(given, made, output):
@@ -204,7 +214,7 @@ def test_what_was_killed_in_the_last_step_is_tidied_up(npy):
 
 @pytest.mark.parametrize(("source", "output"), KINDS)
 def test_an_interruption_leaves_no_file_and_says_how_a_store_goes_on(request, capsys, monkeypatch, source, output):
-    def interrupted(self, x):
+    def interrupted(self, x, role="document"):
         raise KeyboardInterrupt
 
     path = request.getfixturevalue(source)
