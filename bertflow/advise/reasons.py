@@ -85,7 +85,7 @@ def reasons_of(ruling: Ruling) -> Iterator[str]:
     unproven = ruling.likely and ruling.standing != PROVEN
     if (unproven or ruling.vetoed or not known.evidence) and not ruling.labeled:
         yield _proof(ruling)
-    if ruling.standing == PROVEN and (other := _not_measured(known.evidence[0].evidence, known.purpose)):
+    if ruling.standing and not unproven and (other := _not_measured(known.evidence[0].evidence, known.purpose)):
         yield other
 
 

@@ -153,9 +153,10 @@ class Ruling:
         """The grade of its evidence; empty where nothing is changed."""
         if self.system == RAW:
             return ""
-        if not self.likely or (self.known.evidence and not self.known.mined and proven(self.gain)):
-            return PROVEN
-        if self.known.purpose == "all" and self.known.mined and proven(self.gain) and not self.vetoed:
+        known = self.known
+        if not self.likely or (known.evidence and not known.mined and proven(self.gain)):
+            return FOR_SEARCH if known.mined and known.purpose != "search" else PROVEN
+        if known.purpose == "all" and known.mined and proven(self.gain) and not self.vetoed:
             return FOR_SEARCH
         return GENTLE if self.replaced else LIKELY
 

@@ -40,6 +40,7 @@ class Reindexed(AbstractResult):
         verified: How many rows were read back and compared.
         distance: Largest distance of their directions, as unit vectors, from what they should be.
         encoder: Whether the query encoder was written.
+        since: How many rows more the source has than the job began with; fewer are negative.
         switch: How the target takes the place of the source, and how to go back.
         seconds: Time of the whole call.
     """
@@ -55,6 +56,7 @@ class Reindexed(AbstractResult):
     verified: int
     distance: float
     encoder: bool
+    since: int
     switch: Switch
     seconds: float
 
@@ -66,6 +68,8 @@ class Reindexed(AbstractResult):
         yield f"by          {self.folder / CALIBRATOR}: {self.calibrator}, fitted on {self.fitted_rows:,} rows"
         yield f"index       {facts.index or 'none, as in the source: every search is exact'}, cosine"
         yield f"verified    {self.verified:,} random rows: ids, payload, directions within {self.distance:.0e}"
+        if self.since:
+            yield f"since then  the source has {self.since:+,} rows: reindex it into another new collection"
         yield f"took        {self.seconds:.1f} s"
         if self.encoder:
             yield f"queries     {self.folder / QUERY_ENCODER}, a sentence-transformers folder"
@@ -113,6 +117,7 @@ def calibrate_collection(
         left_out = sum(len(mark.left_out) for mark in move.job.marks().values())
         return Reindexed(
             *(folder, record.target, new.facts, fitted.dim_in, record.asked.calibrator, fitted.moments_.n, kept),
-            *(left_out, record.verified, record.distance, (folder / QUERY_ENCODER).is_dir(), record.switch),
+            *(left_out, record.verified, record.distance, (folder / QUERY_ENCODER).is_dir()),
+            *(old.facts.n - record.n, record.switch),
             seconds=time.monotonic() - begin,
         )

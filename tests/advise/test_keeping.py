@@ -11,7 +11,7 @@ import bertflow
 from bertflow.advise.bare_vectors import VectorEncoder
 from bertflow.advise.keeping import AGAIN, KEEP
 from bertflow.advise.likely import WIDEST
-from bertflow.advise.rules import PROVEN
+from bertflow.advise.rules import FOR_SEARCH
 from bertflow.advise.vetoes import UNKNOWN as NOT_SHOWN
 from bertflow.calibration.spelling import load_calibrator, parse_calibrator, parse_system
 from bertflow.data.corpus import load_sentences
@@ -40,7 +40,7 @@ def test_only_maps_of_the_own_pooling_are_advised_and_the_best_overall_stands_be
     assert kept.encoder.raw is encoder
     first, *others = kept.choices
     assert (first.what, first.decision.system, first.encoding_seconds) == (KEEP, kept.system, None)
-    assert first.decision.standing == PROVEN
+    assert first.decision.standing == FOR_SEARCH
     assert first.map_seconds > 0
     for one in others:  # whether another pooling is better is up to a random BERT
         assert (one.what, parse_system(one.decision.system).pooling) == (AGAIN, "sif")

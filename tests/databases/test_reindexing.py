@@ -72,6 +72,18 @@ def test_a_collection_is_whitened_by_its_own_rows(job):
     assert (done.switch, "to go back:" in list(done.parts())) == (again.switch, True)
 
 
+def test_a_source_that_has_grown_since_the_job_ended_is_said(job):
+    (source, target), options = job
+    done = bertflow.reindex(source, target, calibrator="center", **options)
+    assert "since then" not in "\n".join(done.parts())
+    place, _, name = source.removeprefix("lancedb:").rpartition("/")
+    table = lancedb.connect(place).open_table(name)
+    table.add(table.to_arrow().slice(0, 30))
+    again = bertflow.reindex(source, target, calibrator="center", **options)
+    said = "since then  the source has +30 rows: reindex it into another new collection"
+    assert said in list(again.parts())
+
+
 def test_a_given_calibrator_is_taken_as_it_is(job, tmp_path):
     (source, target), options = job
     fitted = bertflow.Standardize().fit(X[:50])
