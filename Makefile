@@ -16,7 +16,7 @@ pip = @echo "pip install $(1)"; \
 .PHONY: help demo test test-slow check size docs picture notebooks bench claims clean
 
 help:
-	@echo "make demo        calibrate the embedded encoder on embedded text, show the improvement (a few minutes)"
+	@echo "make demo        calibrate the built-in encoder on built-in text, show the improvement (a few minutes)"
 	@echo "make test        run the tests"
 	@echo "make test-slow   run the long ones too: real encoders, several processes"
 	@echo "make check       ruff, mypy, import layers, dead code, counts of operators and bytes, size"

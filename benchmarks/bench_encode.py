@@ -1,6 +1,6 @@
 """Encoding: against sentence-transformers at its best, in both precisions, up to a layer, and against the hardware.
 
-On the embedded encoder (MiniLM: 6 blocks, 384 wide) and on a random one of the size of BERT-base (12 blocks, 768 wide);
+On the built-in encoder (MiniLM: 6 blocks, 384 wide) and on a random one of the size of BERT-base (12 blocks, 768 wide);
 mean pooling, at most 128 tokens. Precisions are equal on both sides of a ratio; a target is on the ratio in which the
 matrix products are by the same library as well.
 """

@@ -35,7 +35,7 @@ class Material:
 
     @cached_property
     def model(self) -> str:
-        """Folder of the embedded encoder."""
+        """Folder of the built-in encoder."""
         return embedded_encoder()
 
     @cached_property

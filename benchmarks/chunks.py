@@ -7,7 +7,7 @@ Each text is longer than ``max_length``, and one question must find it among the
     docstrings   all prose after the first line, of 40 words or more; the question is the first line
     books        paragraphs of 150 to 250 words; the question is one of their sentences, drawn at random and taken out
 
-The encoder is the embedded MiniLM: its last layer, which is tuned, and ``mean(1,2)`` as a raw encoder. On
+The encoder is the built-in MiniLM: its last layer, which is tuned, and ``mean(1,2)`` as a raw encoder. On
 ``docstrings`` the raw one is whitened too, fitted on other docstrings: on their sentences, on their prose cut, or in
 chunks. Nothing is chosen here, so every task only reports. Writes chunks.json beside this file.
 """

@@ -3,7 +3,7 @@
     python benchmarks/claims.py                         prints the ledger
     python benchmarks/claims.py --run --data_dir DATA   measures what is not measured yet; --again for all of it
 
-Encoders: an embedded MiniLM, whose inner layers stand in for a raw BERT and whose last layers are tuned; and MLM4, a
+Encoders: a built-in MiniLM, whose inner layers stand in for a raw BERT and whose last layers are tuned; and MLM4, a
 small plain BERT. A verdict follows from the numbers by the rule of ``claims_rules``. What was measured is kept in
 claims.json after every claim, with its conditions, so that a run can be stopped and taken up again; a claim is measured
 anew where the conditions are others. DATA holds ``sts``, ``text``, ``nli`` and ``encoders``. Writes claims.md beside.

@@ -72,7 +72,7 @@ ENCODERS: Mapping[str, tuple[str, str | None]] = {
     "inner cls": ("", "cls(3)"),
     "tuned": ("", None),
 }
-"""Folder in the data, or empty for the embedded MiniLM; and its pooling, as a user would name it."""
+"""Folder in the data, or empty for the built-in MiniLM; and its pooling, as a user would name it."""
 METHODS = "center,abtt(1),abtt(3),whitening,whitening(96),ridge(1),ridge(16),two-band(0.5),soft-sif+whitening(96),flow"
 """Fitted to the text. ``ridge`` has the cosines of Soft-ZCA (arXiv:2411.17538), which differs from it by a rotation."""
 ASKED: Mapping[str, tuple[int, int]] = {

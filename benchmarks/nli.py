@@ -2,7 +2,7 @@
 
     python benchmarks/nli.py --data_dir DATA --work FOLDER
 
-The start is the first three blocks of the embedded MiniLM as a BERT of its own. It is fine-tuned by the command that
+The start is the first three blocks of the built-in MiniLM as a BERT of its own. It is fine-tuned by the command that
 users have: on NLI pairs as the paper does (all there are, and those of SNLI alone), and by in-batch negatives on the
 pairs that are entailed. Pairs that hold a sentence of any scored task are left out by key. Then:
 
@@ -60,7 +60,7 @@ TASKS: Mapping[str, Sequence[str]] = {"tuning": ("tuning",), "sts7": SUITES["sts
 
 
 def write_start(folder: Path) -> Path:
-    """The first blocks of the embedded encoder as a plain model folder."""
+    """The first blocks of the built-in encoder as a plain model folder."""
     if not folder.exists():
         TransformerEncoder(embedded_encoder(), f"mean({BLOCKS})", max_length=128).save(folder)
         (folder / RECORD_FILE).unlink()  # a BERT of three blocks, which need not say that it had six

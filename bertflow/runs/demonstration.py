@@ -1,4 +1,4 @@
-"""``bertflow.demo``: calibrate the embedded encoder on the embedded text, and show what changes.
+"""``bertflow.demo``: calibrate the built-in encoder on built-in text, and show what changes.
 
     docstrings -> sentences to fit on, and pairs that nothing is fitted on (summary line -> the paragraph after it)
     inner layers as a raw BERT:  raw | SIF | whitening | SIF + whitening | flow;   the tuned last layer beside them

@@ -132,7 +132,7 @@ class EncoderRun(Run):
 
 
 Trainee = TransformerEncoder | EncoderRecipe | str | Path | None
-"""What is trained, or calibrated: an encoder, or what opens it; the embedded one by default."""
+"""What is trained, or calibrated: an encoder, or what opens it; the built-in one by default."""
 
 
 def train_flow(
