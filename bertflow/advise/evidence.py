@@ -271,7 +271,9 @@ class Judgement:
                 said += f", but not significantly for the best of {len(self._candidates)}"
             said += ". These pairs were picked where candidates differ most, so only the difference counts"
         chance = 100 * float((1 / np.arange(1, 1 + len(self.evidence.judging))).mean())
-        by_chance = f" Chance gives {chance:.1f}." if kind.metric == "mrr" and max(before, after) < 2 * chance else ""
+        by_chance = ""
+        if kind.metric == "mrr" and max(before, after) < 2 * chance:
+            by_chance = f" Chance gives {chance:.1f}.{' Are these labels right?' * (kind is LABELED['retrieval'])}"
         what = f"{kind.plain} ({kind.shown[kind.metric]} x 100)"
         return f"{on}, {what} is {after:.1f} with {candidate} and {before:.1f} raw{said}.{by_chance}"
 
