@@ -134,8 +134,9 @@ changes nothing, of those in which some method gains {WORTH:g} points.
   part MiniLM as it is (`tuned`); 128 tokens. Seeds are pooled: two, and on the last part more, until no interval of
   what `fix` writes has a half-width above {HALF_WIDTH}.
 * The five parts differ in words and grammar. Rules were chosen on the first. The second, third and fourth were looked
-  at once each, and then served to choose on, too. Only the last has the present rules: what later ones concern was run
-  again there, what `fix` writes for narrow text with one seed. The others have the rules of their time.
+  at once each, and then served to choose on, too; they have the rules of their time. On the first part what `fix`
+  writes was run again by the present rules, with one seed, broad text with up to four; on the last part what later
+  rules concern, narrow text with one seed.
 
 Here are the first and the last part. `harm.json` has every cell.
 
