@@ -23,14 +23,7 @@ LANES = 32
 
 
 def short_attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    dropout: float = 0.0,
-    scaling: float | None = None,
-    **others: Any,
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
     """What transformers asks of an attention: (batch, head, token, dim) each -> (batch, token, head, dim).
 
@@ -42,22 +35,21 @@ def short_attention(
         key: Likewise.
         value: Likewise.
         attention_mask: True where a token may attend to a key; (batch or 1, 1, token or 1, token). None: everywhere.
-        dropout: Share of the probabilities that is dropped.
-        scaling: Factor of the scores; 1 / sqrt(dim) by default.
-        others: What else the kernel takes.
+        options: Those of the kernel. Two are read here: ``dropout``, the share of the probabilities that is dropped,
+            and ``scaling``, the factor of the scores; 1 / sqrt(dim) by default.
     """
     n, heads, tokens, dim = query.shape
-    learns = torch.is_grad_enabled() or dropout > 0
+    learns = torch.is_grad_enabled() or options.get("dropout", 0.0) > 0
     if learns or tokens > LANES or not _suits(query, attention_mask):
-        given = {"dropout": dropout, "scaling": scaling, **others}
-        return sdpa_attention_forward(module, query, key, value, attention_mask, **given)
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
     keys, values = _padded(key), _padded(value)
     scores = query.new_zeros(n, 1, tokens, LANES)
     scores[..., tokens:] = -torch.inf
     if attention_mask is not None:
         scores[..., :tokens].masked_fill_(~attention_mask, -torch.inf)
     scores = scores.repeat(1, heads, 1, 1).flatten(0, 1)
-    scores = scores.baddbmm_(query.flatten(0, 1), keys.transpose(1, 2), alpha=scaling or dim**-0.5)
+    scaling = options.get("scaling") or dim**-0.5
+    scores = scores.baddbmm_(query.flatten(0, 1), keys.transpose(1, 2), alpha=scaling)
     return torch.bmm(scores.softmax(-1), values).view(n, heads, tokens, dim).transpose(1, 2), None
 
 
