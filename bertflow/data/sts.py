@@ -171,14 +171,9 @@ def load_graded(
     return joined(parts)
 
 
-def pair_key(sentence1: str, sentence2: str) -> frozenset[str]:
-    """What makes two pairs the same: the text keys of both sentences, in either order."""
-    return frozenset((text_key(sentence1), text_key(sentence2)))
-
-
-def pair_keys(pairs: Pairs) -> Iterable[frozenset[str]]:
-    """The key of each pair."""
-    return map(pair_key, pairs.first, pairs.second)
+def pair_keys(pairs: Pairs) -> list[frozenset[str]]:
+    """What makes two pairs the same, for each pair: the text keys of both sentences, in either order."""
+    return [frozenset(map(text_key, sentences)) for sentences in zip(pairs.first, pairs.second, strict=True)]
 
 
 def _require_task(task: str) -> StsTask:

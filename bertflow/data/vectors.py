@@ -269,25 +269,20 @@ def write_parquet(path: Path, z: Floats, beside: Vectors | None = None) -> None:
 
 
 def _tables(z: Floats, beside: Vectors | None) -> Iterator[pa.Table]:
+    """The vectors in tables; beside them the other columns of a file, without its rows that are left out."""
     if beside is None:
         yield from (pa.table({"vector": _lists(z[row : row + BLOCK])}) for row in range(0, len(z), BLOCK))
         return
-    row = 0
-    for table in kept_tables(beside):
-        place = table.schema.get_field_index(beside.column)
-        yield table.set_column(place, beside.column, _lists(z[row : row + len(table)]))
-        row += len(table)
-
-
-def kept_tables(vectors: Vectors) -> Iterator[pa.Table]:
-    """All columns of a parquet file of vectors, in tables, without the rows that are left out."""
-    first = 0
-    for batch in parquet_batches(vectors.path, BLOCK):
-        vectors.require_unchanged()
-        kept = np.setdiff1d(np.arange(first, first + len(batch)), vectors.skipped) - first
+    first = row = 0
+    for batch in parquet_batches(beside.path, BLOCK):
+        beside.require_unchanged()
+        kept = np.setdiff1d(np.arange(first, first + len(batch)), beside.skipped) - first
         first += len(batch)
         if len(kept):
-            yield pa.Table.from_batches([batch]).take(pa.array(kept))
+            table = pa.Table.from_batches([batch]).take(pa.array(kept))
+            place = table.schema.get_field_index(beside.column)
+            yield table.set_column(place, beside.column, _lists(z[row : row + len(kept)]))
+            row += len(kept)
 
 
 def _lists(block: Floats) -> pa.Array:

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bertflow.data.pairs import unique_sentences
-from bertflow.data.sts import TASKS, StsSource, load_sts, pair_key
+from bertflow.data.pairs import Pairs, unique_sentences
+from bertflow.data.sts import TASKS, StsSource, load_sts, pair_keys
 from bertflow.errors import UnknownNameError
 
 OWN = "sentence1\tsentence2\tscore\nA b.\tC d.\t1\nE f.\tA b.\t2\nG h.\tI j.\t70\n"
@@ -89,8 +89,10 @@ def test_unique_sentences_come_in_the_order_of_their_first_appearance(write):
 
 
 def test_pairs_are_the_same_in_either_order_and_spelling():
-    assert pair_key("A man's hat.", "B") == pair_key("b", "a man 's hat")
-    assert pair_key("a", "b") != pair_key("a", "c")
+    first, second = ("A man's hat.", "b", "a", "a"), ("B", "a man 's hat", "b", "c")
+    one, same, other, another = pair_keys(Pairs("mine", first, second))
+    assert one == same
+    assert other != another
 
 
 @pytest.fixture
@@ -245,10 +247,10 @@ def test_sickr_all_is_the_three_splits(sts_dir):
 def test_tuning_shares_few_pairs_with_what_is_reported(sts_dir):
     tuning = load_sts("tuning", sts_dir)
     assert Counter(tuning.subsets) == {"sick": 5000, "stsb-dev": 369}
-    keys = list(map(pair_key, *_sides(tuning)))
+    keys = pair_keys(tuning)
     shared = {}
     for task in STS7:
-        reported = set(map(pair_key, *_sides(load_sts(task, sts_dir))))
+        reported = set(pair_keys(load_sts(task, sts_dir)))
         shared[task] = Counter(subset for subset, key in zip(tuning.subsets, keys, strict=True) if key in reported)
     assert {task: dict(counts) for task, counts in shared.items() if counts} == {
         "sts12": {"sick": 44},
@@ -256,7 +258,3 @@ def test_tuning_shares_few_pairs_with_what_is_reported(sts_dir):
         "stsb": {"sick": 15},
         "sickr": {"sick": 102, "stsb-dev": 6},
     }
-
-
-def _sides(pairs):
-    return pairs.first, pairs.second
