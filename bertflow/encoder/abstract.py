@@ -144,9 +144,8 @@ class AbstractEncoder(SentenceEncoder):
 
     def __repr__(self) -> str:
         """Model, pooling and width; nothing is computed for it."""
-        recipe = {key: value for key, value in (self.recipe or {}).items() if value not in (None, "", "float32")}
-        shown = [repr(value) if key == "model" else f"{key}={value!r}" for key, value in recipe.items()]
-        shown = [one for one in shown if not one.startswith("device=")]
+        given = [(key, value) for key, value in (self.recipe or {}).items() if value not in (None, "", "float32")]
+        shown = [repr(value) if key == "model" else f"{key}={value!r}" for key, value in given if key != "device"]
         return f"{type(self).__name__}({', '.join([*shown, f'dim={self.dim}'])})"
 
     if not TYPE_CHECKING:  # else mypy would take any name for an attribute

@@ -85,12 +85,10 @@ class Identity:
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "Identity":
         """The inverse of ``as_dict``; also reads an encoder's ``describe()``."""
-        if "recipe" not in record:
-            return cls(str(record.get("encoder", "")), _facts(record), str(record.get("calibrator", "")))
-        if not isinstance(recipe := record["recipe"] or {}, Mapping):
+        if not isinstance(recipe := record.get("recipe", record) or {}, Mapping):
             raise DataError(f"recipe should be an object that describes an encoder, got {recipe!r}. Write it again.")
-        name, digest = str(recipe.get("encoder", "")), str(record.get("digest", ""))
-        return cls(name, _facts(recipe), str(record.get("calibrator", "")), digest)
+        digest = record.get("digest", "") if "recipe" in record else ""  # of a ``describe()``, a fact of that name
+        return cls(str(recipe.get("encoder", "")), _facts(recipe), str(record.get("calibrator", "")), str(digest))
 
     def as_dict(self) -> dict[str, Any]:
         """Ready for JSON."""

@@ -77,8 +77,8 @@ class Card:
 
     def as_dict(self) -> dict[str, Any]:
         """The words and the numbers, ready for JSON."""
-        lines = [dict(zip(self.numbers.header[1:], cells, strict=True)) for _, *cells in self.numbers.lines]
-        numbers = {name: line for (name, *_), line in zip(self.numbers.lines, lines, strict=True)}
+        systems = self.numbers.header[1:]
+        numbers = {name: dict(zip(systems, cells, strict=True)) for name, *cells in self.numbers.lines}
         return {"verdict": self.verdict, "says": self.says, "numbers": numbers, "next": self.then}
 
 
