@@ -19,7 +19,6 @@ For everything else, and after a transformer in half precision (whose dtype buil
 are bertflow's: ``LayerPooling``, and ``Calibration`` after it.
 """
 
-import inspect
 import json
 import shutil
 from collections.abc import Mapping
@@ -31,7 +30,6 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
-from transformers import MODEL_MAPPING
 
 from bertflow.affine import AffineMap
 from bertflow.calibrated import CalibratedEncoder
@@ -148,8 +146,7 @@ def _transformer_config(parts: Parts, modules: list[str]) -> dict[str, Any]:
     config: dict[str, Any] = {"max_seq_length": parts.max_length, "do_lower_case": False}
     if modules[0] in OURS:
         config["unpad_inputs"] = False  # our pooling reads padded batches, which flash attention may not give
-    model_class: Any = MODEL_MAPPING[type(parts.checkpoint.config)]
-    if "add_pooling_layer" in inspect.signature(model_class).parameters and parts.pooling.tokens != "pooler":
+    if parts.checkpoint.takes_pooler and parts.pooling.tokens != "pooler":
         config["model_args"] = {"add_pooling_layer": False}  # its weights were not written, as nothing reads them
     return config
 

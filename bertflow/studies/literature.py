@@ -45,14 +45,9 @@ class Published:
     max_length: int | None = None
     similarity: str = "cosine"
 
-    @property
-    def average(self) -> float:
-        """The mean over the seven tasks."""
-        return sum(self.scores.values()) / len(self.scores)
-
     def score(self, task: str) -> float:
-        """The figure of a task, or their mean for the suite of all."""
-        return self.average if task in SUITES else self.scores[task]
+        """The figure of a task, or the mean over the seven tasks for their suite."""
+        return sum(self.scores.values()) / len(self.scores) if task in SUITES else self.scores[task]
 
 
 @cache

@@ -31,7 +31,6 @@ from bertflow.studies.paper_lines import (
     SIZES,
     LineMaker,
     PaperLine,
-    by_name,
     paper_lines,
     shape_of,
 )
@@ -225,11 +224,12 @@ def _rows(
     if set(sets) == set(PAPER_TASKS):
         figures += suite_figures(SUITE, scored, resamples, 0)
     figures = [one for one in figures if (one.aggregation, one.metric, one.subset) == (AGGREGATION, METRIC, "")]
-    systems, groups = [line.system for line in lines], by_name(lines)
-    for first, *_ in groups:
-        several = SeveralSeeds(first.name, (), tuple(line.system for line in lines if line.name == first.name))
+    systems, names = [line.system for line in lines], dict.fromkeys(line.name for line in lines)
+    groups = {name: [line for line in lines if line.name == name] for name in names}  # all seeds of a flow together
+    for name, group in groups.items():
+        several = SeveralSeeds(name, (), tuple(line.system for line in group))
         figures = [several.with_mean(figure, systems, 0) for figure in figures]
-        systems.append(f"mean of {first.name}")
+        systems.append(f"mean of {name}")
     theirs = {line.model: line for line in published() if line.aggregation == AGGREGATION}
 
     def score(figure: Figure, group: Sequence[PaperLine]) -> PaperScore:
@@ -243,7 +243,7 @@ def _rows(
             less = (mean - float(figure.values[other]), *figure.interval(at, less=other))
         return PaperScore(figure.task, values, mean, spread(values), *figure.interval(at), *less, printed)
 
-    for group in groups:
+    for group in groups.values():
         first, scores = group[0], tuple(score(figure, group) for figure in figures)
         yield PaperRow(first.table, first.name, first.published, bool(first.flow), scores)
 

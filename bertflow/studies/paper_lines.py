@@ -223,8 +223,3 @@ class LineMaker:
         if run.status == "interrupted":
             raise KeyboardInterrupt
         return run.encoder
-
-
-def by_name(lines: Sequence[PaperLine]) -> list[list[PaperLine]]:
-    """The lines of each name: all seeds of a flow together."""
-    return [[line for line in lines if line.name == name] for name in dict.fromkeys(line.name for line in lines)]
