@@ -12,6 +12,7 @@ itself, how often each pair was drawn for a bootstrap replicate, one pair left o
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from scipy.stats import rankdata
@@ -56,12 +57,8 @@ class Reading:
     weights: Float64
 
 
-@dataclass(frozen=True)
-class Partition:
-    """Disjoint groups of pairs, and the scores that are read off them."""
-
-    groups: tuple[Intp, ...]
-    readings: tuple[Reading, ...]
+Partition: TypeAlias = tuple[Sequence[Intp], Sequence[Reading]]
+"""Disjoint groups of pairs, and the scores that are read off them."""
 
 
 def members_of(subsets: Sequence[str]) -> dict[str, Intp]:
@@ -90,14 +87,14 @@ class ScoredTask:
         alone = len(members) == 1
         # One number for all aggregations; but the hub's copies of STS12-16 are one set each, and do not name theirs.
         names = AGGREGATIONS if alone and (row is None or len(row.pairs) == 1) else ["all"]
-        whole = Partition((np.arange(n, dtype=np.intp),), tuple(Reading(name, "", n, np.ones(1)) for name in names))
+        whole: Partition = [np.arange(n, dtype=np.intp)], [Reading(name, "", n, np.ones(1)) for name in names]
         if alone:
             return [whole]
         sizes = np.array([len(group) for group in members.values()], dtype=np.intp)
         readings = [Reading(name, "", n, weights(sizes)) for name, weights in OF_SUBSETS.items()]
         units = zip(members, sizes, np.eye(len(sizes)), strict=True)
         readings += [Reading(SUBSET, name, int(size), unit) for name, size, unit in units]
-        split = Partition(tuple(members.values()), tuple(readings))
+        split: Partition = [*members.values()], readings
         return [whole, split] if row is None or row.aggregation == "all" else [split]
 
 
@@ -112,11 +109,12 @@ class Meter:
 
     def __init__(self, name: str, task: ScoredTask, partition: Partition) -> None:
         scores = CORRELATIONS[name]
-        self.name, self.task, self.partition = name, task, partition
-        self._mix = np.stack([reading.weights for reading in partition.readings])
+        self.name, self.task = name, task
+        self.groups, self.readings = partition
+        self._mix = np.stack([reading.weights for reading in self.readings])
         self._scores = [
             (members, scores(task.pairs.target[members]), [scores(one[members]) for one in task.similarities])
-            for members in partition.groups
+            for members in self.groups
         ]
 
     def under(self, weights: Weights) -> Float64:
@@ -131,7 +129,7 @@ class Meter:
         """What each pair adds to each value (readings, k, n), from the exact jackknife of its group."""
         gold, similarities = self.task.pairs.target, self.task.similarities
         result = np.zeros((len(self._mix), *similarities.shape))
-        for group, members in enumerate(self.partition.groups):
+        for group, members in enumerate(self.groups):
             for system, scores in enumerate(similarities):
                 without = jackknife(self.name, gold[members], scores[members])
                 added = (without.mean() - without) * (len(members) - 1) / len(members)
@@ -145,17 +143,15 @@ def task_figures(task: ScoredTask, resamples: int, seed: int) -> list[Figure]:
     Resamples are drawn within the groups of each partition; the seed is used together with the task's name.
     """
     figures, pairs = [], task.pairs
-    for partition in task.partitions():
-        meters = [Meter(name, task, partition) for name in CORRELATIONS]
-        weights = pair_weights(partition.groups, resamples, generator(seed, pairs.task))
+    for groups, readings in task.partitions():
+        meters = [Meter(name, task, (groups, readings)) for name in CORRELATIONS]
+        weights = pair_weights(groups, resamples, generator(seed, pairs.task))
         under = lambda rows, meters=meters: np.stack([meter.under(rows) for meter in meters])  # noqa: E731
         values, replicates = resampled(under, np.ones((1, len(pairs))), weights)
         for at, meter in enumerate(meters):
             influence = meter.influence() if resamples else np.zeros((len(values[at]), *task.similarities.shape))
             metric = f"{task.similarity}_{meter.name}"
-            for reading, value, drawn, added in zip(
-                partition.readings, values[at], replicates[at], influence, strict=True
-            ):
+            for reading, value, drawn, added in zip(readings, values[at], replicates[at], influence, strict=True):
                 how = (pairs.task, pairs.split, reading.aggregation, reading.subset, metric, reading.n)
                 ranked_together = meter.name == "spearman" and reading.aggregation == "all"
                 ranks = rankdata(task.similarities, axis=1) if ranked_together else None
@@ -186,7 +182,7 @@ def _means(meters: Sequence[Sequence[Meter]], weights: Sequence[Weights]) -> dic
         {
             (reading.aggregation, meter.name): values
             for meter in task
-            for reading, values in zip(meter.partition.readings, meter.under(rows), strict=True)
+            for reading, values in zip(meter.readings, meter.under(rows), strict=True)
             if reading.aggregation in AGGREGATIONS
         }
         for task, rows in zip(meters, weights, strict=True)

@@ -141,7 +141,7 @@ def with_subsets(pairs: Pairs, aggregation: str) -> Pairs:
         DataError: If they have no such aggregation.
     """
     partitions = ScoredTask(pairs, "cosine", np.empty((0, len(pairs)))).partitions()
-    if all(reading.aggregation != aggregation for part in partitions for reading in part.readings):
+    if all(reading.aggregation != aggregation for _, readings in partitions for reading in readings):
         raise DataError(
             f"The figure of {pairs.task} is {aggregation}, over its sub-sets, but {pairs.source} does not name them. "
             "Give a folder with the packages of SemEval or SentEval."

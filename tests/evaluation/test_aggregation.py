@@ -45,8 +45,8 @@ def test_the_sizes_of_the_sub_sets_are_their_pairs():
 
 def test_sub_sets_need_not_lie_together():
     pairs = Pairs("mine", ("x",) * 5, ("y",) * 5, subsets=("a", "b", "a", "b", "b"))
-    mixed = ScoredTask(pairs, "cosine", np.empty((0, 5))).partitions()[1]
-    assert [group.tolist() for group in mixed.groups] == [[0, 2], [1, 3, 4]]
+    groups, _ = ScoredTask(pairs, "cosine", np.empty((0, 5))).partitions()[1]
+    assert [group.tolist() for group in groups] == [[0, 2], [1, 3, 4]]
 
 
 def test_a_set_without_names_of_sub_sets_gives_all_alone():
