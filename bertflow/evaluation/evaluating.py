@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import numpy as np
 from typing_extensions import TypedDict, Unpack
@@ -180,13 +180,6 @@ def _scored(pairs: Pairs, sides: Sides, similarity: str, scorers: Mapping[str, P
     return ScoredTask(pairs, similarity, np.stack(list(similarities.values())))
 
 
-Refit: TypeAlias = Callable[
-    [Sequence[SharedPass], Sequence[Model], list[str] | None, bool | None],
-    tuple[list[SharedPass], SeveralSeeds, list[str]],
-]
-"""Function that fits the one flow among systems again, on a text or its own: see ``bertflow.evaluation.refitting``."""
-
-
 class Addition:
     """What a report may have besides the scores of what was named."""
 
@@ -207,7 +200,7 @@ def evaluate_models(
     columns: str | None,
     compare: str,
     fit_on: Text | None,
-    refit: Refit | None,
+    refit: Callable[..., tuple[list[SharedPass], SeveralSeeds, list[str]]] | None,
     aggregation: str,
     fail_below: str,
     studies: Callable[[], Iterable[Addition]],
@@ -224,7 +217,7 @@ def evaluate_models(
         columns: Columns of these and of the user's own tasks; found by their names if None.
         compare: Baselines.
         fit_on: What they are fitted on.
-        refit: Fits the one flow again with other seeds; None where one seed is enough.
+        refit: Fits the one flow again with other seeds (``bertflow.evaluation.refitting``); None where one is enough.
         aggregation: Aggregation of the printed table.
         fail_below: Thresholds.
         studies: Reads what the report has besides.
