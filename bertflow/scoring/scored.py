@@ -207,25 +207,21 @@ def score_pairs(
         require_target(wanted, target, fit_on is None or labels is not None)
     home = Path(encoder) if isinstance(encoder, str | Path) else None
     encoder = load(encoder, **options)
-    for asked_for, kept in ((pairs, SCORES), (domain, DOMAIN)) if fit_on is None else ():
-        if asked_for is not None:
-            _kept(home, kept)
+    kept = fit_on is None  # opened before any text is read
+    scores = ScoreCalibrator.load(_kept(home, SCORES), encoder) if kept and pairs else None
+    check = DomainCheck.find(_kept(home, SCORES if domain is None else DOMAIN), encoder.raw) if kept else None
     labeled = load_pairs(labels, "binary") if labels else None
     asked, (text, name), (strange, _) = _pairs(pairs, columns), _sentences(fit_on, "The text"), _sentences(domain, "")
     wondered, of_queries = _sentences(queries, "The queries")
-    found, check, system = ScoredPairs(), None, remembering(encoder)
+    found, system = ScoredPairs(), remembering(encoder)
     if text is not None:
         seen, given = encoder.fitted_hashes(), len(text)
         text = unseen_sample(text, seen, max_sentences, seed, name)
         wondered = wondered and unseen_sample(wondered, seen, max_sentences, seed, of_queries, "queries")
         check = _domain_of(system.raw, text, given, density, strange is not None, bool(save))
-    elif home and (asked is not None or strange is not None):
-        check = DomainCheck.find(home, encoder.raw)
-    if asked is not None or save:
-        if text is not None:
+        if asked is not None or save:
             scores = ScoreCalibrator(method, seed).fit_sentences(system, text, wondered, progress)
-        else:
-            scores = ScoreCalibrator.load(_kept(home, SCORES), encoder)
+    if scores:
         if labeled is not None:
             scores.fit_labels(pair_cosines(system, scores.asked(labeled), progress), labeled.target)
         by_labels = partial((scores.labeled_ or Labeled((), ())).threshold, wanted, seed=scores.random_state)
