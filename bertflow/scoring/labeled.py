@@ -115,7 +115,7 @@ class Share:
     high: float
 
     @classmethod
-    def of(cls, part: int, whole: int, level: float) -> "Share":
+    def of(cls, part: float, whole: int, level: float) -> "Share":
         """``part`` of ``whole``, by Clopper and Pearson; of nothing it is unknown, from 0 to 1."""
         if not whole:
             return cls(float("nan"), 0.0, 1.0)

@@ -18,7 +18,7 @@ from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import beta, binom
+from scipy.stats import binom
 
 from bertflow.array_types import Float64, Int64
 from bertflow.data.pairs import Pairs
@@ -28,7 +28,7 @@ from bertflow.errors import DataError, UsageError
 from bertflow.moments import require_finite
 from bertflow.records import Size, read_record, write_record
 from bertflow.registry import lookup
-from bertflow.scoring.labeled import CURVES, Labeled, Probability
+from bertflow.scoring.labeled import CURVES, Labeled, Probability, Share
 from bertflow.scoring.random_pairs import RandomPairs, Threshold
 
 SCORES = "scores.json"
@@ -226,10 +226,9 @@ class ScoreCalibrator:
                 f"A false-match rate of {rate:g} needs some {needed / rate:,.0f} independent pairs, and the "
                 f"{self.drawn} are worth {m:,}. Ask for {smallest:.2g} or more, or give more text."
             )
-        passed = rate * m
         low, high = self._cosine_at((most + 1) / m), self._cosine_at(fewest / m)
-        at_least, at_most = beta.ppf(tail, passed, m - passed + 1), beta.ppf(1 - tail, passed + 1, m - passed)
-        return Threshold(self._cosine_at(rate), rate, low, high, float(at_least), float(at_most), m, level)
+        passed = Share.of(rate * m, m, level)
+        return Threshold(self._cosine_at(rate), rate, low, high, passed.low, passed.high, m, level)
 
     def strict_threshold(self) -> Threshold:
         """The threshold at a false-match rate of 0.001, or of 0.01 where the text is too small for that."""
