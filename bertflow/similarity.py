@@ -13,8 +13,7 @@ import numpy as np
 from bertflow.array_types import Float64, Floats
 from bertflow.errors import DataError
 
-Array = Floats
-Paired = Callable[[Array, Array], Float64]
+Paired = Callable[[Floats, Floats], Float64]
 OUT = "Leave the row out."
 TIE = 1e-12
 """Cosines this close are equal: those of equal rows have other last digits in another block."""
@@ -22,7 +21,7 @@ AT_A_TIME = 4096
 """Pairs of rows that are turned into float64 at a time."""
 
 
-def unit_rows(x: Array, first_row: int = 0) -> Float64:
+def unit_rows(x: Floats, first_row: int = 0) -> Float64:
     """Rows scaled to length one.
 
     Args:
@@ -52,7 +51,7 @@ def unit_cosines(a: Float64, b: Float64) -> Float64:
     return 1 - np.square(a - b).sum(1) / 2
 
 
-def _paired_cosine(a: Array, b: Array) -> Float64:
+def _paired_cosine(a: Floats, b: Floats) -> Float64:
     a, b = np.broadcast_arrays(a, b)
     found = np.empty(len(a))
     for start in range(0, len(a), AT_A_TIME):
@@ -61,7 +60,7 @@ def _paired_cosine(a: Array, b: Array) -> Float64:
     return found
 
 
-def _minus_distances(a: Array, b: Array, metric: str) -> Float64:
+def _minus_distances(a: Floats, b: Floats, metric: str) -> Float64:
     from scipy.spatial.distance import cdist  # slow to import, and most need cosines alone
 
     return -cdist(a, b, metric)
@@ -70,7 +69,7 @@ def _minus_distances(a: Array, b: Array, metric: str) -> Float64:
 def _finite(similarity: Paired) -> Paired:
     """A similarity in float64 that refuses rows that are not finite, or so large that their similarity is not."""
 
-    def checked(a: Array, b: Array) -> Float64:
+    def checked(a: Floats, b: Floats) -> Float64:
         sides = [np.asarray(x, dtype=np.float64) for x in (a, b)]
         for side, x in zip(("first", "second"), sides, strict=True):
             if len(odd := np.flatnonzero(~np.isfinite(x).all(-1))):

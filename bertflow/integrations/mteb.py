@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from bertflow.array_types import Floats
 from bertflow.data.sts import load_sts
 from bertflow.data.sts_tasks import SUITES
 from bertflow.encoder.abstract import SentenceEncoder, encode_as
 from bertflow.errors import UsageError, needs
 from bertflow.evaluation.mteb_files import MTEB_TASKS, model_meta, training_datasets
 from bertflow.evaluation.score_table import SystemFacts
-from bertflow.similarity import COSINE, Array
+from bertflow.similarity import COSINE
 from bertflow.text_keys import hash_texts
 
 with needs("mteb", "mteb"):
@@ -50,7 +51,7 @@ class MtebModel:
         self.encoder = encoder
         self.mteb_model_meta = meta
 
-    def encode(self, inputs: Iterable[dict[str, Any]], *, prompt_type: Any = None, **_: Any) -> Array:
+    def encode(self, inputs: Iterable[dict[str, Any]], *, prompt_type: Any = None, **_: Any) -> Floats:
         """Embeddings (n, dim) of the texts of all batches; each batch is ``{"text": [...]}``.
 
         mteb's prompts, batch sizes and task metadata are ignored: the encoder has its own prompts.
