@@ -48,11 +48,6 @@ def _options(given: Given, *names: str) -> list[object]:
     return option_words(**{name: given.get(name) for name in names})
 
 
-def _rows(path: object) -> list[object]:
-    """Rows on disk, as options."""
-    return ["--store" if Path(str(path)).is_dir() else "--vectors", path]
-
-
 def _after(model: object, fixed: str = "fixed", **how: Any) -> list[Words]:
     """What comes after an encoder, here: with what is installed, and names that are free."""
     example = new_place("example")
@@ -109,7 +104,7 @@ def _fix(given: Given, advice: Any) -> list[Words]:
         return [["inspect", given["encoder"]]]
     if (made := folder / "calibrator").is_dir():
         place = new_place(folder / f"calibrated{_ending(vectors)}")
-        rows = [*_rows(vectors), *_options(given, "column")]
+        rows = ["--store" if Path(str(vectors)).is_dir() else "--vectors", vectors, *_options(given, "column")]
         mapped: list[Words] = [["transform", "--calibrator", made, *rows, "--output", place]]
         if queries := given.get("query_vectors"):
             to = new_place(folder / f"calibrated-queries{_ending(queries)}")

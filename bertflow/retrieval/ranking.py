@@ -169,11 +169,9 @@ class Search(Protocol):
 
     def refresh(self, storage: Storage) -> None:
         """Read what is stored now."""
-        ...
 
     def candidates(self, questions: Float64, k: int) -> list[Sequence[int]]:
         """Numbers of phrases for each question (q, dim) of length one; those of the best k answers are among them."""
-        ...
 
 
 class ExactSearch:
