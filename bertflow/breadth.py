@@ -19,7 +19,6 @@ novelty: they have few different words.
 Rows are scaled to unit length first, as in the domain check. Labels are not needed, and vectors without text will do.
 """
 
-import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -33,13 +32,12 @@ from sklearn.cluster import KMeans
 
 from bertflow.affine import AffineMap, whitening_map
 from bertflow.array_types import Bools, Float64, Floats, Intp
-from bertflow.errors import without_null_warnings
+from bertflow.errors import logger, without_null_warnings
 from bertflow.moments import Moments
 from bertflow.similarity import unit_rows
 from bertflow.text_keys import hash_text
 from bertflow.written import written_words
 
-logger = logging.getLogger("bertflow")
 Block = TypeVar("Block", bound=NDArray[Any])
 PART = re.compile(r"[^A-Z]+|[A-Z]+(?![^A-Z])|[A-Z][^A-Z]+")
 """A part of a word; the name getUserName has three."""

@@ -8,7 +8,6 @@ As a folder it holds both, so that it works where neither the hub nor the text i
 """
 
 import copy
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,13 +30,11 @@ from bertflow.encoder.device import BEHIND, gpu_of, in_blocks, sent
 from bertflow.encoder.identity import Identity
 from bertflow.encoder.seen_text import AbstractLearner
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import DataError, UsageError, logger
 from bertflow.maps import RowMap, fitted_map, of_role
 from bertflow.moments import all_finite, require_finite
 from bertflow.progress import unsaid, working
 from bertflow.records import read_record, write_record
-
-logger = logging.getLogger("bertflow")
 
 RECORD = "bertflow.json"
 _COPIES: WeakKeyDictionary[nn.Module, dict[torch.device, nn.Module]] = WeakKeyDictionary()

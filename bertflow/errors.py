@@ -4,6 +4,7 @@ Every message says what was wanted, what was got, and what to do. ``exit_code`` 
 2 for how a command was called, 3 for what was in the data, 4 for a threshold that was missed.
 """
 
+import logging
 import re
 import reprlib
 import sys
@@ -13,6 +14,8 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from urllib.parse import unquote
 
+logger = logging.getLogger("bertflow")
+"""What a user should know though nothing is refused: a command prints it as notes."""
 MOST_RESAMPLES = 10**6
 """Most resamples of a bootstrap: all of them are kept in memory."""
 HIDDEN = "***"

@@ -13,7 +13,6 @@ instead of being replaced by something weaker; a scheduler that gives each part 
 (``unlocked``).
 """
 
-import logging
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -24,12 +23,10 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from filelock import FileLock, Timeout
 
-from bertflow.errors import DataError, UsageError, how_many
+from bertflow.errors import DataError, UsageError, how_many, logger
 from bertflow.files import file_xxh3
 from bertflow.progress import Advance, rank_and_world
 from bertflow.records import Count, read_record, write_record
-
-logger = logging.getLogger("bertflow")
 
 POLL = 0.2
 """Seconds between two attempts at a lock that another process holds."""

@@ -10,7 +10,6 @@ In bfloat16 PyTorch takes oneDNN anyway, but lays out the weight and copies the 
 is a fifth of its time, so there a frozen weight is laid out once.
 """
 
-import logging
 import platform
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-logger = logging.getLogger("bertflow")
+from bertflow.errors import logger
 
 ENOUGH = 2**20
 """Products of two numbers from which it is faster; below, its calls cost more than they save."""

@@ -5,7 +5,6 @@ hub's cache), and is then known by the same signs. Every command and every adapt
 means the same embeddings everywhere.
 """
 
-import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,13 +21,11 @@ from bertflow.encoder.locating import locate
 from bertflow.encoder.options import EncoderOptions, EncoderRecipe, given_options
 from bertflow.encoder.transformer import StaticEncoder, TransformerEncoder
 from bertflow.encoder.word_vectors import WordVectorEncoder
-from bertflow.errors import UsageError, require_between
+from bertflow.errors import UsageError, logger, require_between
 from bertflow.files import restore
 from bertflow.places import expand
 from bertflow.progress import working
 from bertflow.records import read_record
-
-logger = logging.getLogger("bertflow")
 
 STATIC = "static"
 """Prefix of the poolings that average a transformer's word embeddings: static, static-mean, static-sif, static-max."""

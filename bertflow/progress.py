@@ -14,9 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from bertflow.errors import UsageError, how_many
-
-logger = logging.getLogger("bertflow")
+from bertflow.errors import UsageError, how_many, logger
 
 Advance = Callable[[int], object]
 """Function that is told how many more units are done."""
@@ -125,27 +123,27 @@ def never_silent(label: str) -> Iterator[None]:
     Args:
         label: What is done as a whole; was said before.
     """
-    logger, last, ended = logging.getLogger("bertflow.progress"), LastWord(), threading.Event()
+    own, last, ended = logging.getLogger("bertflow.progress"), LastWord(), threading.Event()
 
     def watch() -> None:
         while not ended.wait(DELAY):
             if words := last.silent(time.monotonic()):
-                logger.info("%s", words)
+                own.info("%s", words)
             for stretch in [*_NAMED]:  # where no unit is done for long, the clock of a bar goes on
                 stretch.draw()
 
     watcher = threading.Thread(target=watch, name="bertflow-progress", daemon=True)
-    logging.getLogger("bertflow").addHandler(last)
+    logger.addHandler(last)
     try:
         # A logger of its own, which also speaks where our other notes would mislead (``unsaid``).
-        with at_level(logging.INFO, logger.name), working(label):
+        with at_level(logging.INFO, own.name), working(label):
             _NAMED[-1].named = True
             watcher.start()
             yield
     finally:
         ended.set()
         watcher.join()
-        logging.getLogger("bertflow").removeHandler(last)
+        logger.removeHandler(last)
 
 
 def reading(sentences: Iterable[str]) -> Iterator[str]:

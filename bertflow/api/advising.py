@@ -1,6 +1,5 @@
 """Advising: ``fix`` says what to do with an encoder, ``score`` what a cosine means, ``compare`` shows two encoders."""
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,13 +10,11 @@ from bertflow import kinds
 from bertflow.data.columns import split_columns
 from bertflow.data.corpus import TextSource, drawn_rows
 from bertflow.encoder.options import EncoderOptions
-from bertflow.errors import UsageError, require_between, require_seed
+from bertflow.errors import UsageError, logger, require_between, require_seed
 from bertflow.geometry import require_page
 from bertflow.places import require_files, require_place
 from bertflow.tables import require_writable, write_rows
 from bertflow.training import Use
-
-logger = logging.getLogger("bertflow")
 
 
 def fix(

@@ -24,7 +24,7 @@ from typing import Any
 
 from bertflow.cli.commands import COMMANDS
 from bertflow.cli.printing import say
-from bertflow.errors import KEEP_SECRET, BertflowError, DataError, UsageError, is_secret, reason_of, redacted
+from bertflow.errors import KEEP_SECRET, BertflowError, DataError, UsageError, is_secret, logger, reason_of, redacted
 from bertflow.progress import at_level, never_silent
 from bertflow.registry import did_you_mean
 
@@ -266,7 +266,7 @@ class Notes(logging.Handler):
 @contextmanager
 def notes_on_stderr() -> Iterator[None]:
     """Show on stderr what the package decides for its user; of several processes, only the first one does."""
-    logger, handler, speaks = logging.getLogger("bertflow"), Notes(), is_first_process()
+    handler, speaks = Notes(), is_first_process()
     logger.addHandler(handler)
     try:
         with warnings.catch_warnings(), at_level(logging.INFO if speaks else logging.ERROR, logger.name):
@@ -280,7 +280,7 @@ def notes_on_stderr() -> Iterator[None]:
 
 def repeat_columns() -> None:
     """Say once more what is read of tables, which a long answer has moved out of sight."""
-    for handler in logging.getLogger("bertflow").handlers:
+    for handler in logger.handlers:
         for message in filter(USING.search, handler.said if isinstance(handler, Notes) else ()):
             say(f"note: {message}", sys.stderr)
 

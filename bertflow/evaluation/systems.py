@@ -5,7 +5,6 @@ each sentence goes through the transformer once for all of them. What was embedd
 sentences, not a corpus.
 """
 
-import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
@@ -21,14 +20,12 @@ from bertflow.encoder.abstract import AbstractEncoder, Role, SentenceEncoder
 from bertflow.encoder.options import EncoderOptions
 from bertflow.encoder.seen_text import AbstractLearner
 from bertflow.encoder.transformer import StaticEncoder, TransformerEncoder
-from bertflow.errors import UsageError
+from bertflow.errors import UsageError, logger
 from bertflow.evaluation.names import CHOSEN, Model, name_of
 from bertflow.evaluation.score_table import FittedText
 from bertflow.files import file_sha256
 from bertflow.opening import load, load_plainly
 from bertflow.places import expand
-
-logger = logging.getLogger("bertflow")
 
 
 class SharedPass:

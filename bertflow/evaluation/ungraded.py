@@ -17,7 +17,6 @@ Source of candidate lists: Wang, Smith & Mitamura 2007, D07-1003, for the data a
 doi:10.1145/2983323.2983872, section 4.1, for "clean" against "raw", which differ by several points.
 """
 
-import logging
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -27,12 +26,10 @@ from scipy.stats import rankdata
 from bertflow.array_types import Bools, Float64, Floats, Int64, Intp
 from bertflow.correlation import MidRanks, Resamples, Weights
 from bertflow.data.pairs import Pairs
-from bertflow.errors import DataError
+from bertflow.errors import DataError, logger
 from bertflow.evaluation.sides import Sides
 from bertflow.evaluation.significance import Figure, generator, pair_weights, resampled
 from bertflow.similarity import SIMILARITIES, unit_cosines, unit_rows
-
-logger = logging.getLogger("bertflow")
 
 BLOCK = 256
 """Queries that are ranked at a time: 256 x 10,000 texts take 20 MB."""

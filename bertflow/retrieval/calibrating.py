@@ -7,7 +7,6 @@ other text (docs/results/search.md). Token counts, for poolings by frequency of 
 those of the same texts. Texts that are added later go through the same calibrator, until it is fitted again.
 """
 
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,13 +24,12 @@ from bertflow.calibration.spelling import load_calibrator, parse_calibrator
 from bertflow.data.corpus import chunks
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.reading import AbstractTokenEncoder
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import DataError, UsageError, logger
 from bertflow.moments import Moments
 from bertflow.progress import working
 from bertflow.retrieval.storage import ROWS, Storage
 from bertflow.text_keys import hash_texts
 
-logger = logging.getLogger(__name__)
 LEAST = 3
 """Texts a direction. With twice the width whitening did not always find more than raw embeddings, with three times it
 did; with as many texts as directions it finds next to nothing (docs/results/search.md)."""

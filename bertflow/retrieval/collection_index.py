@@ -9,7 +9,6 @@ Nothing is searched with an encoder that does not fit: not of another width, and
 one that the database has recorded. Where nothing is recorded, the text of a few rows is embedded and compared.
 """
 
-import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import cached_property
@@ -25,7 +24,7 @@ from bertflow.data.columns import COLUMNS
 from bertflow.data.lines import is_blank
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.identity import Identity, map_digest
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import DataError, UsageError, logger
 from bertflow.files import atomic_file
 from bertflow.records import read_arrays
 from bertflow.retrieval.collections import AbstractCollection, Id, open_collection
@@ -33,8 +32,6 @@ from bertflow.retrieval.origin import CALIBRATOR, Origin
 from bertflow.retrieval.ranking import AbstractIndex, Hit, Scan
 from bertflow.similarity import COSINE, unit_rows
 from bertflow.text_keys import text_key
-
-logger = logging.getLogger("bertflow")
 
 TRIED, ALIKE, UNLIKE = 8, 0.99, 0.5
 """Rows whose text is embedded again; median cosine with the stored rows that is expected, and one that is refused."""

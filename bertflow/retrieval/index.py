@@ -7,7 +7,6 @@ Since the raw embeddings are kept, a better calibrator needs no second pass of t
 encoder has a prompt for queries, all questions are embedded with it, past ones too; answers are embedded as documents.
 """
 
-import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
@@ -21,7 +20,7 @@ from bertflow.calibration.base import AbstractCalibrator
 from bertflow.data.corpus import Answer, refuse_ids
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.identity import Identity
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import DataError, UsageError, logger
 from bertflow.files import atomic_file
 from bertflow.next_steps import new_place
 from bertflow.places import require_place
@@ -40,8 +39,6 @@ from bertflow.retrieval.ranking import AbstractIndex, ExactSearch, Hit, Phrases,
 from bertflow.retrieval.roles import calibrate_by_role, embed_phrases, index_chunks
 from bertflow.retrieval.storage import Storage
 from bertflow.text_keys import text_key
-
-logger = logging.getLogger("bertflow")
 
 
 class AnswerIndex(AbstractIndex):

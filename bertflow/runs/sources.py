@@ -1,6 +1,5 @@
 """Rows on disk: where they are read from, how several processes share them, and what calibrated rows are made of."""
 
-import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -26,7 +25,7 @@ from bertflow.data.lines import leave_out, skipping
 from bertflow.data.vectors import FORMATS, Vectors, open_vectors
 from bertflow.encoder.abstract import Role
 from bertflow.encoder.identity import Identity
-from bertflow.errors import BadRowsError, DataError, RowError, UsageError, require_one, shown
+from bertflow.errors import BadRowsError, DataError, RowError, UsageError, logger, require_one, shown
 from bertflow.files import file_sha256, scratch_folder
 from bertflow.moments import Moments
 from bertflow.progress import Advance, rank_and_world
@@ -35,8 +34,6 @@ from bertflow.store.build import counted
 from bertflow.store.store import EmbeddingStore
 from bertflow.training import Purpose
 from bertflow.training.recipe import Recipe, preset_for, resolve
-
-logger = logging.getLogger("bertflow")
 
 COMPARED = 1024
 """Vectors that are compared with those of the fit."""

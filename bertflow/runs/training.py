@@ -1,6 +1,5 @@
 """A training that writes a run folder, and what it gives back."""
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
@@ -21,7 +20,7 @@ from bertflow.data.pairs import Pairs
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.options import EncoderRecipe
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.errors import BertflowError, UsageError, how_many, require_between
+from bertflow.errors import BertflowError, UsageError, how_many, logger, require_between
 from bertflow.files import write_json, write_text
 from bertflow.finetuning import FinetuneRecipe
 from bertflow.finetuning.fitting import SiameseFit, siamese_options
@@ -44,7 +43,6 @@ from bertflow.training.module import require_precision
 from bertflow.training.recipe import Recipe
 from bertflow.training.record import ENOUGH_TEXT, FitRecord
 
-logger = logging.getLogger("bertflow")
 FEW = 100
 """Fewest held-out pairs that show something: a share of 100 is known to within 10 points."""
 

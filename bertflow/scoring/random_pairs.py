@@ -16,7 +16,6 @@ d = n k / m, and with a covariance for each kind (c and c', c + c' <= v)
     variance = (v + (k - 1) c + (d - 1) c') / N,     so the pairs are worth m independent ones or more.
 """
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,11 +23,9 @@ import numpy as np
 
 from bertflow.array_types import Float64, Floats, Hashes, Intp
 from bertflow.data.corpus import drawn_rows
-from bertflow.errors import DataError
+from bertflow.errors import DataError, logger
 from bertflow.similarity import unit_rows
 from bertflow.text_keys import hash_text
-
-logger = logging.getLogger("bertflow")
 
 PAIRS = 200_000
 """Random pairs that are looked at, if there are as many."""

@@ -1,6 +1,5 @@
 """Cosines of pairs that people can use, and how ordinary the sentences of a text are."""
 
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,7 +14,7 @@ from bertflow.data.corpus import load_sentences
 from bertflow.data.pairs import Pairs, load_pairs
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.options import EncoderOptions
-from bertflow.errors import DataError, UsageError, how_many
+from bertflow.errors import DataError, UsageError, how_many, logger
 from bertflow.evaluation.names import Model, Text
 from bertflow.evaluation.sides import pair_cosines
 from bertflow.evaluation.systems import remembering
@@ -31,7 +30,6 @@ from bertflow.scoring.random_pairs import FEWEST, Threshold, unseen_sample
 from bertflow.scoring.scores import SCORES, ScoreCalibrator
 from bertflow.tables import Table, cell
 
-logger = logging.getLogger("bertflow")
 DRAWN = 10_000
 """Most random pairs of the scored texts that are drawn."""
 PREVIEW, BRIEF = 10, 3

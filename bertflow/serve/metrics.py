@@ -15,7 +15,7 @@ import numpy as np
 
 from bertflow.array_types import Float32
 from bertflow.encoder.abstract import Role
-from bertflow.errors import needs
+from bertflow.errors import logger, needs
 from bertflow.export.client import PATH
 from bertflow.scoring.domain import DomainCheck
 from bertflow.scoring.drift import Drift
@@ -24,7 +24,6 @@ from bertflow.serve.protocol import PAGES, SIMILARITY
 with needs("prometheus_client", "serve"):
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, core, exposition, registry
 
-logger = logging.getLogger("bertflow")
 
 ROUTES = (*PAGES, "/health", "/metrics", "/v1/models", PATH, SIMILARITY)
 """Routes that are counted by name; all others are "other", since clients can invent paths without end."""

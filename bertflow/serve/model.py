@@ -10,7 +10,6 @@ happens in the server's loop, so it needs no lock.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -25,7 +24,7 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.closed_forms import Ridge, Whitening
 from bertflow.encoder.abstract import Role, SentenceEncoder, encode_as
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.errors import BertflowError, UsageError
+from bertflow.errors import BertflowError, UsageError, logger
 from bertflow.flow.glow import FlowMap
 from bertflow.maps import fitted_map
 from bertflow.opening import load
@@ -34,8 +33,6 @@ from bertflow.scoring.random_pairs import Threshold
 from bertflow.scoring.scores import SCORES, ScoreCalibrator
 from bertflow.serve.metrics import Metrics
 from bertflow.serve.protocol import Found, Limits, RequestError
-
-logger = logging.getLogger("bertflow")
 
 
 class ServedModel:

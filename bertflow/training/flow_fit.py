@@ -8,7 +8,6 @@ after an interruption.
 """
 
 import copy
-import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from torch import Tensor
 from bertflow.affine import AffineMap, identity_map
 from bertflow.data.corpus import drawn_rows
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.errors import DataError
+from bertflow.errors import DataError, logger
 from bertflow.flow.glow import FlowMap, bits_per_dim, build_glow
 from bertflow.maps import BandMap, two_bands
 from bertflow.moments import Moments
@@ -46,8 +45,6 @@ from bertflow.training.module import BertFlow, TrainingData
 from bertflow.training.recipe import Recipe, resolve
 from bertflow.training.record import FitRecord, gaussianity
 from bertflow.training.trainer import quiet_trainer, recipe_limits, run_training
-
-logger = logging.getLogger("bertflow")
 
 SMALL = 2**19
 """Numbers in a batch (rows x dimensions) up to which a second thread does not pay."""

@@ -25,7 +25,7 @@ from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
 from pytorch_lightning.plugins.io import CheckpointIO
 from torch import distributed as dist
 
-from bertflow.errors import DataError, UsageError, reason_of
+from bertflow.errors import DataError, UsageError, logger, reason_of
 from bertflow.progress import Advance, at_level, bar, working
 from bertflow.registry import several
 from bertflow.training.checkpoints import (
@@ -38,7 +38,6 @@ from bertflow.training.checkpoints import (
 )
 from bertflow.training.module import planned_steps
 
-logger = logging.getLogger("bertflow")
 METRICS = "metrics.csv"
 PEER = re.compile("(?i)by peer|connection closed|broken pipe|time(d )?out|remote process")
 """Words of gloo and NCCL where the process at the other end is gone."""
