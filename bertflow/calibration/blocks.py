@@ -6,7 +6,6 @@ The layers of an encoder know different things. Calibrated together, the one of 
 keeps its own. The moments of a layer are a block of those of the joined rows, so nothing is read twice.
 """
 
-import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,11 +15,9 @@ from bertflow.affine import AffineMap, whitening_map
 from bertflow.calibration.closed_forms import CLOSED_FORMS, AbstractClosedForm
 from bertflow.calibration.parameters import read_kind, whole_number
 from bertflow.encoder.pooling import parse_pooling
-from bertflow.errors import DataError, UnknownNameError, UsageError
+from bertflow.errors import DataError, UnknownNameError, UsageError, logger
 from bertflow.maps import BandMap, side_by_side
 from bertflow.moments import Moments
-
-logger = logging.getLogger("bertflow")
 
 
 class Blocks(AbstractClosedForm):

@@ -10,7 +10,6 @@ the same encoder changes the last three less, on average, than another encoder d
 coordinates nothing can be said but their lengths.
 """
 
-import logging
 import math
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,11 +18,9 @@ import numpy as np
 import torch
 
 from bertflow.array_types import Float64, Floats
-from bertflow.errors import DataError
+from bertflow.errors import DataError, logger
 from bertflow.maps import unit
 from bertflow.moments import BLOCK, UNIT, Moments
-
-logger = logging.getLogger("bertflow")
 
 LONGER = 3.0
 """Ratio of lengths from which rows are of another space. Other text was up to 2.6 times as long."""

@@ -11,7 +11,6 @@
 
 import csv
 import json
-import logging
 import re
 from collections import Counter
 from collections.abc import Generator, Iterator
@@ -23,10 +22,9 @@ from typing import Any
 from zipfile import BadZipFile
 
 from bertflow.data.lines import State, decoded, leave_out, read_lines, read_raw_lines, state_of, usable, usable_lines
-from bertflow.errors import DataError, RowError, needs, reason_of, shown
+from bertflow.errors import DataError, RowError, logger, needs, reason_of, shown
 from bertflow.places import require_files
 
-logger = logging.getLogger("bertflow")
 Cells = Iterator[tuple[int, list[str]]]
 """The number of a row, for messages, and its cells."""
 Objects = Iterator[tuple[int, dict[str, Any]]]

@@ -16,9 +16,9 @@ from itertools import islice
 from pathlib import Path
 from statistics import median
 
-from bertflow.data.lines import logger, none_skipped
+from bertflow.data.lines import none_skipped
 from bertflow.data.tables import Choices, TableRow, TextTable, is_plain_text, open_table, table_suffix
-from bertflow.errors import DataError, RowError, UsageError, how_many, shown
+from bertflow.errors import DataError, RowError, UsageError, how_many, logger, shown
 from bertflow.written import UNSPACED
 
 PAIR_KINDS = ("graded", "binary", "classes", "retrieval", "texts")

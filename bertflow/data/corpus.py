@@ -11,7 +11,6 @@ cell of a table is refused, or left out with its row (``bertflow.skip_bad``). Wh
     questions       question, id: one row for each right answer of a question
 """
 
-import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,11 +23,10 @@ from typing import Any
 from bertflow.data.columns import COLUMNS, RENAME, added_up, choose_columns, open_columns, split_columns, without_header
 from bertflow.data.lines import is_blank, read_lines, usable_lines
 from bertflow.data.tables import FORMATS, TableRow, is_hub, is_plain_text, open_table, table_suffix
-from bertflow.errors import DataError, RowError, UsageError, shown
+from bertflow.errors import DataError, RowError, UsageError, logger, shown
 from bertflow.places import expand, require_files
 from bertflow.registry import several
 
-logger = logging.getLogger(__name__)
 DIGITS = 15
 """Most digits of a count, so that sums of counts are exact."""
 SEPARATOR = "||"

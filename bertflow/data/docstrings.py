@@ -13,7 +13,6 @@ heading over its underline is dropped. These are rules, not a parser: what is in
 import ast
 import inspect
 import json
-import logging
 import os
 import platform
 import re
@@ -33,11 +32,9 @@ import numpy as np
 from bertflow.data import DOCSTRINGS
 from bertflow.data.corpus import drawn_rows, sentence_spans
 from bertflow.data.pairs import Pairs
-from bertflow.errors import DataError
+from bertflow.errors import DataError, logger
 from bertflow.progress import working
 from bertflow.text_keys import text_key, unique_pairs
-
-logger = logging.getLogger(__name__)
 
 PLAIN = tuple(json.loads((package_files("bertflow.data") / "plain_sentences.json").read_text(encoding="utf-8")))
 """26 short sentences: most are English, some other languages, code, and what a tokenizer stumbles over. Golden vectors

@@ -20,7 +20,6 @@ in the list must be taken out of the input, too, to put both side by side.
 import codecs
 import gzip
 import io
-import logging
 import unicodedata
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -31,12 +30,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bertflow.errors import BadRowsError, DataError, RowError, reason_of, shown
+from bertflow.errors import BadRowsError, DataError, RowError, logger, reason_of, shown
 from bertflow.places import require_files, require_place
 from bertflow.progress import rank_and_world
 from bertflow.tables import require_writable, write_rows
 
-logger = logging.getLogger("bertflow")
 Given = TypeVar("Given")
 Made = TypeVar("Made")
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)

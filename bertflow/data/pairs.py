@@ -12,7 +12,6 @@ The columns tell the kind (``bertflow.data.columns.COLUMNS``). A pair that canno
 """
 
 import hashlib
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,12 +34,11 @@ from bertflow.data.columns import (
 )
 from bertflow.data.corpus import drawn_rows, require_corpus
 from bertflow.data.tables import TableRow, TextTable, table_name
-from bertflow.errors import DataError, how_many
+from bertflow.errors import DataError, how_many, logger
 from bertflow.places import expand
 from bertflow.registry import lookup, several
 from bertflow.text_keys import hash_text, unique_pairs
 
-logger = logging.getLogger("bertflow")
 NLI_CLASSES = ("contradiction", "entailment", "neutral")
 """The classes in the order of the released BERT-flow."""
 NO_GOLD = "-"

@@ -20,7 +20,6 @@ from pathlib import Path
 import numpy as np
 
 from bertflow.data.columns import ANY_SCALE, COLUMNS, Scale, say_columns
-from bertflow.data.lines import logger
 from bertflow.data.pairs import Pairs, checked, joined, load_pairs, pairs_of_table
 from bertflow.data.sts_tasks import LAYOUTS, SUITES, TASKS, StsTask
 from bertflow.data.tables import (
@@ -31,7 +30,7 @@ from bertflow.data.tables import (
     table_name,
     table_suffix,
 )
-from bertflow.errors import DataError, UnknownNameError, UsageError
+from bertflow.errors import DataError, UnknownNameError, UsageError, logger
 from bertflow.places import expand, require_files
 from bertflow.registry import several
 from bertflow.text_keys import text_key

@@ -6,7 +6,6 @@ Every write of LanceDB makes a new version of a table, whole or not at all, and 
 parts of a source are places in one version of it, which others do not change.
 """
 
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,7 @@ import pyarrow.compute as pc
 from bertflow.array_types import Float32
 from bertflow.data.corpus import chunks
 from bertflow.data.vectors import LISTS, matrix_of_lists
-from bertflow.errors import DataError, needs
+from bertflow.errors import DataError, logger, needs
 from bertflow.places import expand
 from bertflow.retrieval.address import Address
 from bertflow.retrieval.collections import AbstractCollection, CollectionFacts, CollectionRows, Id, Part, Switch
@@ -28,7 +27,6 @@ from bertflow.retrieval.collections import AbstractCollection, CollectionFacts, 
 with needs("lancedb", "lancedb"):
     import lancedb.index
 
-logger = logging.getLogger("bertflow")
 
 CALIBRATOR = b"bertflow.calibrator"
 """Key of a table's metadata: the digest of the calibrator that its vectors went through."""

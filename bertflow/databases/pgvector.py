@@ -11,7 +11,6 @@ A part is a range of keys: the rows after ``after``, up to ``to``. The last part
 before it is read come along.
 """
 
-import logging
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Self
@@ -22,7 +21,7 @@ import numpy as np
 from bertflow.array_types import Float32
 from bertflow.databases import postgres as pg
 from bertflow.databases.postgres import INTEGERS, LOCK, MARK, METRICS, STAY, Name, composed
-from bertflow.errors import DataError, UsageError, needs
+from bertflow.errors import DataError, UsageError, logger, needs
 from bertflow.retrieval.address import Address
 from bertflow.retrieval.collections import AbstractCollection, CollectionFacts, CollectionRows, Id, Part, Switch
 
@@ -30,7 +29,6 @@ with needs("psycopg, pgvector", "pgvector"):
     from pgvector import HalfVector, Vector
     from psycopg import Error, sql
 
-logger = logging.getLogger("bertflow")
 
 KINDS = {"vector": (Vector, "float32", 2000), "halfvec": (HalfVector, "float16", 4000)}
 """Types of columns: what their values are, the type of the numbers, and the widest vectors that an index takes."""

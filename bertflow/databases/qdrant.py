@@ -8,7 +8,6 @@ named vectors, sparse ones and payload are copied. A part is a range of ids, in 
 first part has no begin and the last one no end, so points that are added before they are read come along.
 """
 
-import logging
 import os
 import sqlite3
 import time
@@ -23,7 +22,7 @@ import numpy as np
 
 from bertflow.array_types import Float32
 from bertflow.data.corpus import chunks
-from bertflow.errors import DataError, UsageError, needs
+from bertflow.errors import DataError, UsageError, logger, needs
 from bertflow.retrieval.address import Address
 from bertflow.retrieval.collections import AbstractCollection, CollectionFacts, CollectionRows, Id, Part, Switch
 
@@ -31,7 +30,6 @@ with needs("qdrant-client", "qdrant"):
     from qdrant_client import QdrantClient, models
     from qdrant_client.http.exceptions import ApiException
 
-logger = logging.getLogger("bertflow")
 
 SECONDS = 60
 """How long a server may take for one request."""

@@ -34,10 +34,8 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
-from bertflow.errors import BertflowError, DataError, UsageError, reason_of
+from bertflow.errors import BertflowError, DataError, UsageError, logger, reason_of
 from bertflow.progress import at_level
-
-logger = logging.getLogger("bertflow")
 
 SHORT, LONG = 2, 6
 """Tokens of the rows on which a model is tried; an empty sentence has as few as the short one."""

@@ -7,7 +7,6 @@ whatever side the tokenizer prefers: positions are then those of the sentence al
 left, and the mask makes the rest harmless.
 """
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -23,9 +22,7 @@ from bertflow.array_types import Bools, Int64
 from bertflow.data.corpus import chunks
 from bertflow.encoder.architecture import OneLine
 from bertflow.encoder.device import T, sent
-from bertflow.errors import DataError, UsageError
-
-logger = logging.getLogger("bertflow")
+from bertflow.errors import DataError, UsageError, logger
 
 CHUNK = 4096
 """Sentences handed to the tokenizer at a time."""

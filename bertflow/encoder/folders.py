@@ -9,7 +9,6 @@ Nothing in a folder is executed: code that comes with a model is refused.
 
 import functools
 import inspect
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,12 +23,10 @@ from typing_extensions import TypedDict
 from bertflow.encoder.abstract import Role
 from bertflow.encoder.architecture import OneLine, model_class, truncate
 from bertflow.encoder.pooling import Pooling
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import DataError, UsageError, logger
 from bertflow.files import file_sha256
 from bertflow.places import require_files
 from bertflow.records import Checksums, Size, checksums, write_record
-
-logger = logging.getLogger("bertflow")
 
 RECORD_FILE = "bertflow_encoder.json"
 

@@ -12,18 +12,15 @@ users write have fewer.
 import functools
 import hashlib
 import json
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import numpy as np
 
-from bertflow.errors import DataError
+from bertflow.errors import DataError, logger
 from bertflow.files import to_json
 from bertflow.records import Checked
-
-logger = logging.getLogger("bertflow")
 
 NO_FACTS = ("encoder", "labels", "tuned", "calibrator", "fitted_rows")
 """Keys of ``describe()`` that decide no raw embedding: names, and what the weights or the digest hold already."""

@@ -8,7 +8,6 @@ known by the file they hold:
     config.json             a plain transformers folder
 """
 
-import logging
 import os
 import re
 from collections.abc import Mapping
@@ -22,12 +21,10 @@ from typing_extensions import TypedDict
 
 from bertflow.encoder import ENCODER, known_as
 from bertflow.encoder.folders import DOWNLOAD, RECORD_FILE, WEIGHTS, EncoderRecord, ModelFolder, StConfig
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import DataError, UsageError, logger
 from bertflow.places import expand
 from bertflow.records import FileName, Size, read_record, require_whole
 from bertflow.registry import several
-
-logger = logging.getLogger("bertflow")
 
 LONGEST_NAME = 255
 """Characters that the name of a folder may have."""

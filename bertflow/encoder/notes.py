@@ -1,13 +1,11 @@
 """Notes on sentences that an encoder does not read as they stand; not said of each part of a text."""
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from bertflow.errors import how_many
+from bertflow.errors import how_many, logger
 
-logger = logging.getLogger("bertflow")
 EMPTY = "Empty, and embedded by special tokens alone: %s of %s."
 CUT = "Cut: %s of %s, at max_length=%d tokens. To read whole sentences, use %s."
 _PARTS: list[dict[tuple[Any, ...], list[tuple[int, int]]]] = []

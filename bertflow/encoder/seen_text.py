@@ -15,7 +15,6 @@ Source: Arora et al. 2017, "A simple but tough-to-beat baseline for sentence emb
 
 import functools
 import hashlib
-import logging
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,12 +36,10 @@ from bertflow.encoder.batching import TokenizedText
 from bertflow.encoder.device import sent
 from bertflow.encoder.folders import RECORD_FILE, ModelFolder, write_facts
 from bertflow.encoder.pooling import COUNTED, SIF_A, Pooling
-from bertflow.errors import DataError
+from bertflow.errors import DataError, logger
 from bertflow.files import atomic_folder, file_sha256
 from bertflow.records import read_arrays, read_record
 from bertflow.text_keys import hash_texts
-
-logger = logging.getLogger("bertflow")
 
 COUNTS_FILE = "token_counts.safetensors"
 CASES = (

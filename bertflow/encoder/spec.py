@@ -5,7 +5,6 @@ options  --EncoderSpec.of-->  spec  --recipe-->  the arguments that open the enc
 """
 
 import functools
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,10 +19,8 @@ from bertflow.encoder.folders import DEFAULTS, ModelFolder, Prompts, shown_promp
 from bertflow.encoder.locating import open_model, own_pooling
 from bertflow.encoder.pooling import DENOISED, Pooling, parse_pooling
 from bertflow.encoder.template import Template, require_positions
-from bertflow.errors import UsageError
+from bertflow.errors import UsageError, logger
 from bertflow.registry import lookup, own_code
-
-logger = logging.getLogger("bertflow")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ embedded as the first word of the file, its most frequent one: as if it said "th
 
 import functools
 import itertools
-import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,12 +23,10 @@ from bertflow.data.lines import read_raw_lines
 from bertflow.encoder.abstract import Role
 from bertflow.encoder.pooling import STATIC_POOLINGS, Pooling
 from bertflow.encoder.seen_text import AbstractLearner, WordCounts
-from bertflow.errors import DataError, UsageError, shown
+from bertflow.errors import DataError, UsageError, logger, shown
 from bertflow.files import file_sha256
 from bertflow.registry import lookup
 from bertflow.text_keys import hash_texts
-
-logger = logging.getLogger("bertflow")
 
 OF_WORDS: Mapping[str, Pooling] = {name: STATIC_POOLINGS[name] for name in ("mean", "sif")}
 """How the vectors of the words become one."""

@@ -4,7 +4,6 @@ The card's text is the template ``card.md``. Its figures come only from a result
 only from rows of the exported system: same weights, pooling, length, prompt and calibrator.
 """
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -16,14 +15,12 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import DataError, UsageError, logger
 from bertflow.export.approximation import Int8Loss
 from bertflow.export.onnx_encoder import read_export
 from bertflow.records import read_record
 from bertflow.results import AbstractResult
 from bertflow.tables import interval, number
-
-logger = logging.getLogger("bertflow")
 
 IDENTITY = (
     "weights", "pooling", "max_length", "prompt", "query_prompt", "chunks", "token_counts", "calibrator", "fitted_rows"

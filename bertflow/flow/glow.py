@@ -20,7 +20,6 @@ the span that the affine start keeps. A flow that acts on all coordinates and ke
 that acts on k: the coordinates that are left out also determine how the others move.
 """
 
-import logging
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -32,14 +31,12 @@ from nflows.transforms.base import Transform
 from torch import Tensor, nn
 
 from bertflow.affine import AffineMap
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import DataError, UsageError, logger
 from bertflow.flow import GlowConfig
 from bertflow.flow.actnorm import ActNorm
 from bertflow.flow.coupling import Network, make_coupling
 from bertflow.flow.transforms import MIXINGS, Chain, Reordering, Split
 from bertflow.registry import lookup
-
-logger = logging.getLogger("bertflow")
 
 LOG_2PI = math.log(2 * math.pi)
 

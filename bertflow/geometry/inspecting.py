@@ -4,7 +4,6 @@
 another command is on a sample of its sentences.
 """
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +24,7 @@ from bertflow.data.pairs import Pairs
 from bertflow.data.sts import StsSource
 from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
 from bertflow.encoder.options import given_options
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import DataError, UsageError, logger
 from bertflow.evaluation.names import Model, Text
 from bertflow.evaluation.sides import Systems
 from bertflow.evaluation.systems import SharedPass, build_systems, open_system
@@ -37,7 +36,6 @@ from bertflow.next_steps import next_command, option_words
 from bertflow.text_keys import text_key
 from bertflow.training.batches import Embeddings, seeded_order, take
 
-logger = logging.getLogger("bertflow")
 LOOKED_AT = 2000
 """Largest sample of sentences for the report of another command."""
 FITTED = 6000

@@ -5,7 +5,6 @@ It is set as one HTML page: pictures are SVG inside it, and no script or network
 
 import base64
 import inspect
-import logging
 import re
 import webbrowser
 from collections.abc import Callable, Mapping, Sequence
@@ -18,15 +17,13 @@ from typing import Any
 
 import docstring_parser
 
-from bertflow.errors import MissingExtraError
+from bertflow.errors import MissingExtraError, logger
 from bertflow.files import write_text
 from bertflow.geometry import REPORT
 from bertflow.next_steps import FEWEST
 from bertflow.policy import content_hash
 from bertflow.results import AbstractResult, Parts, ready_for_json
 from bertflow.tables import Strong, Table
-
-logger = logging.getLogger("bertflow")
 
 SUMMARY = "Measures"
 """The section whose numbers are folded on the page, and printed with ``--details``."""

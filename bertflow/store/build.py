@@ -1,6 +1,5 @@
 """What a store is made of, and how it is begun and filled: a job (``bertflow.jobs``) whose plan is ``store.json``."""
 
-import logging
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,7 +18,7 @@ from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.device import ahead, gpu_of
 from bertflow.encoder.identity import Identity
 from bertflow.encoder.notes import said_once
-from bertflow.errors import DataError, require_between
+from bertflow.errors import DataError, logger, require_between
 from bertflow.files import file_xxh3
 from bertflow.places import require_room
 from bertflow.progress import Advance
@@ -27,8 +26,6 @@ from bertflow.records import Count, read_record
 from bertflow.registry import lookup
 from bertflow.store.shards import AGAIN, DTYPES, Block, Blocks, Shards
 from bertflow.store.text import HASHES, ROW_IDS, SPOOL
-
-logger = logging.getLogger("bertflow")
 
 FORMAT = 3
 MANIFEST = "store.json"
