@@ -134,10 +134,10 @@ changes nothing, of those in which some method gains {WORTH:g} points.
   part MiniLM as it is (`tuned`); 128 tokens. Seeds are pooled: two, and on the last part more, until no interval of
   what `fix` writes has a half-width above {HALF_WIDTH}.
 * The five parts differ in words and grammar. Rules were chosen on the first. The second, third and fourth, looked at
-  once each, then served to choose on, too, and have the rules of their time. On the others `fix` was run again by the
+  once each, then served to choose on, and have the rules of their time. On the others `fix` was run again by the
   present rules: on the first with one seed (broad text: up to four), on the last narrow text, with one seed.
 
-Here are the first and the last part. `harm.json` has every cell.
+`harm.json` has every cell.
 
 """
 
