@@ -4,9 +4,10 @@ They apply in this order:
 
     a change      the candidate that the choosing half prefers, if the 95 % interval of its gain over raw lies above 0
                   on the judging half; a flow is preferred only if it beats the best closed form in the same way.
-                  Mined pairs measure search: for another use they prove a change only of a raw encoder
-    no proof      a recipe for raw encoders, where the geometry is theirs; it is likely. Labels, and pairs that measure
-                  the use, must not find it worse, not even by chance; other pairs not by more than chance
+                  Mined pairs measure search: for another use they prove a change only of a raw encoder, for search
+    no proof      a recipe for raw encoders, where the geometry is theirs; it is likely, and proven if labels that chose
+                  another find it better by more than chance. Labels, and pairs that measure the use, must not find it
+                  worse, not even by chance; other pairs not by more than chance
     a veto        either stands beside the encoder and not in its place where something speaks against it: a narrow
                   text, queries of another kind, other neighbors. Labels outrank that if they are the use itself: of
                   search, or of similarity for similarity alone. In its place is a gentler change, where the text

@@ -189,6 +189,7 @@ def _fitted(
 
 def _drawn(sentences: Sequence[str], most: int, rng: np.random.Generator) -> list[str]:
     """Random sentences, each once."""
+    # One by one integer: the figures of texts of many documents are of these draws.
     places = rng.integers(len(sentences), size=1) if most == 1 else rng.permutation(len(sentences))[:most]
     return [sentences[place] for place in places]
 

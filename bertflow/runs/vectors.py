@@ -218,10 +218,10 @@ def transform_rows(
     calibrator: Path, named: SourceNames, output: Path, role: Role, bare: bool, progress: bool | None
 ) -> Transformed:
     """Calibrate rows; a store that was begun is continued."""
+    if role != "document" and named[0]:
+        raise UsageError("A store holds documents. Give queries as --vectors, or leave --role out.")
     require_place(output, folder=output.suffix not in FORMATS)
     fitted, source = load_calibrator(calibrator), sources.open_source(*named)
-    if role != "document" and isinstance(source, EmbeddingStore):
-        raise UsageError("A store holds documents. Give queries as --vectors, or leave --role out.")
     to_file = sources.is_file(output, source)
     sources.require_same(fitted, calibrator, source, bare)
     begin, kept = time.monotonic(), 0
